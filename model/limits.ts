@@ -1,0 +1,81 @@
+// Every fixed limit and time-out of the project, each with its unit in its name.
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+// Control plane
+export const METADATA_PAIRS_MAX = 16;
+export const METADATA_KEY_CHARACTERS_MAX = 64;
+export const METADATA_VALUE_CHARACTERS_MAX = 512;
+export const DISPLAY_NAME_CHARACTERS_MAX = 255;
+export const DESCRIPTION_CHARACTERS_MAX = 2048;
+export const SECRET_VALUE_BYTES_MAX = 32 * KIB;
+export const LOW_ENTROPY_BYTES_BELOW = 16;
+export const CREDENTIAL_HOSTS_MAX = 16;
+export const ENVIRONMENT_HOSTS_MAX = 256;
+export const ENVIRONMENT_CIDRS_MAX = 64;
+export const CREDENTIALS_PER_VAULT_MAX = 20;
+export const VAULTS_PER_SESSION_MAX = 50;
+export const PAGE_LIMIT_DEFAULT = 20;
+export const PAGE_LIMIT_MAX = 100;
+export const SESSION_TTL_DEFAULT_SECONDS = 7 * 24 * 3600;
+export const SESSION_TTL_MAX_SECONDS = 10 * 365 * 24 * 3600;
+export const ADMIN_BODY_BYTES_MAX = 1 * MIB;
+export const ADMIN_TOKEN_CHARACTERS_MIN = 32;
+export const ADMIN_FAILED_LOGINS_PER_MINUTE_MAX = 30;
+
+// Data plane: sizes
+export const HEADER_BLOCK_BYTES_MAX = 64 * KIB;
+export const HEADER_FIELDS_MAX = 1000;
+export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
+export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
+export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
+export const BODY_BUFFER_DEFAULT_BYTES = 1 * MIB;
+export const BODY_MEMORY_DEFAULT_BYTES = 64 * MIB;
+export const SPOOL_DEFAULT_BYTES = 4 * KIB * MIB;
+export const SWAP_GROWTH_DEFAULT_BYTES = 16 * MIB;
+export const OBSERVED_BODY_BYTES_MAX = 1 * MIB;
+export const DECODED_BYTES_BEFORE_RATIO = 1024 * MIB;
+export const DECODED_RATIO_MAX = 200;
+export const WEBSOCKET_MESSAGE_BYTES_MAX = 16 * MIB;
+
+// Data plane: counts
+export const TUNNELS_PER_SESSION_MAX = 512;
+export const TUNNELS_MAX = 10_000;
+export const UNAUTHENTICATED_SOCKETS_MAX = 1024;
+export const HTTP2_STREAMS_PER_CONNECTION_MAX = 256;
+export const LEAF_CACHE_ENTRIES_MAX = 4096;
+export const POOL_IDLE_PER_ORIGIN_MAX = 64;
+
+// Data plane: times
+export const CONNECT_REQUEST_TIMEOUT_MS = 10_000;
+export const UPSTREAM_CONNECT_TIMEOUT_MS = 10_000;
+export const TLS_HANDSHAKE_TIMEOUT_MS = 10_000;
+export const REQUEST_HEADERS_TIMEOUT_MS = 30_000;
+export const RESPONSE_HEADERS_TIMEOUT_MS = 900_000;
+export const FIRST_BYTES_TIMEOUT_MS = 10_000;
+export const TUNNEL_IDLE_TIMEOUT_MS = 300_000;
+export const POOL_IDLE_TIMEOUT_MS = 60_000;
+export const SESSION_WATCH_INTERVAL_MS = 250;
+export const DRAIN_DEFAULT_SECONDS = 20;
+
+// Veil
+export const VEIL_VALUE_BYTES_MIN = 8;
+export const VEIL_ALL_FORMS_VALUE_BYTES_MAX = 1 * KIB;
+export const VEIL_COMPILED_BYTES_MAX = 4 * MIB;
+export const VEIL_IDLE_DEFAULT_MS = 20;
+
+// Store and audit
+export const OPENED_VALUE_UNUSED_MS = 60_000;
+export const AUDIT_BATCH_INTERVAL_MS = 200;
+export const AUDIT_BATCH_EVENTS_MAX = 500;
+export const AUDIT_QUEUE_EVENTS_MAX = 20_000;
+export const AUDIT_QUEUE_PER_SESSION_MAX = 5_000;
+export const AUDIT_RETENTION_DEFAULT_DAYS = 30;
+export const AUDIT_DEFAULT_BYTES_MAX = 2 * KIB * MIB;
+export const AUDIT_TEXT_CHARACTERS_MAX = 2048;
+
+// Certificates
+export const ROOT_LIFETIME_DAYS = 3650;
+export const LEAF_LIFETIME_DAYS = 7;
+export const CERTIFICATE_BACKDATE_DAYS = 1;

@@ -1,0 +1,103 @@
+// Mounting: turning a session's vaults into environment variables, with every failure and warning of it.
+import { isMountable, type Credential } from './credential.ts';
+import { KeyveilError } from './errors.ts';
+import { compileAdmission, type EnvironmentNetworking } from './networking.ts';
+import type { HostSet } from './host-pattern.ts';
+import type { ReservedNameCheck } from './reserved-names.ts';
+import type { Mount } from './session.ts';
+
+/** Settings of the daemon that a mount depends on. */
+export interface MountSettings {
+  /** False under `KEYVEIL_MITM=off`. */
+  readonly interceptionOn: boolean;
+  readonly isReserved: ReservedNameCheck;
+  readonly passthroughHosts: HostSet;
+}
+
+/** What a mount reads, in the order of `vault_ids`; credentials are the active ones, in order of creation. */
+export interface MountInput {
+  readonly vaults: readonly { readonly id: string; readonly credentials: readonly Credential[] }[];
+  readonly networking: EnvironmentNetworking;
+  readonly settings: MountSettings;
+}
+
+export interface MountResult {
+  readonly mounts: readonly Mount[];
+  readonly warnings: readonly string[];
+}
+
+function describeUnmountable(credential: Credential): string {
+  return (
+    `Credential ${credential.id} (${credential.secretName}) in vault ${credential.vaultId} has no placeholder or ` +
+    'injection location and cannot be mounted. Archive it and create it again.'
+  );
+}
+
+function requireMountable(credentials: readonly Credential[], settings: MountSettings): void {
+  if (!settings.interceptionOn && credentials.length > 0) {
+    throw new KeyveilError(
+      'mitm_disabled',
+      'Interception is off (KEYVEIL_MITM=off), so placeholders could never be swapped, and the vaults hold active ' +
+        `credentials (${credentials[0]?.secretName}). Start the daemon with KEYVEIL_MITM=on, or leave these vaults out.`,
+      { param: 'vault_ids' },
+    );
+  }
+  const broken = credentials.filter((credential) => !isMountable(credential));
+  if (broken.length > 0) {
+    throw new KeyveilError('credential_not_mountable', broken.map(describeUnmountable).join('\n'), { param: 'vault_ids' });
+  }
+}
+
+function warnOf(credential: Credential, input: MountInput, admitted: HostSet): string[] {
+  const label = `${credential.secretName} (${credential.id})`;
+  const { networking } = credential;
+  if (networking.type === 'unrestricted') {
+    if (input.networking.type !== 'unrestricted') return [];
+    return [`credential_unrestricted: ${label} and the environment are both unrestricted: the sandbox can send this secret to any host.`];
+  }
+  const warnings: string[] = [];
+  for (const host of networking.allowedHosts) {
+    if (!isPatternAdmitted(host, admitted)) {
+      warnings.push(`credential_host_unreachable: ${label} allows ${host}, which the session's environment does not admit.`);
+    }
+    if (input.settings.passthroughHosts.covers(exampleHostOf(host))) {
+      warnings.push(`credential_host_passthrough: ${label} allows ${host}, which is relayed unread (KEYVEIL_PASSTHROUGH_HOSTS), so nothing is swapped there.`);
+    }
+  }
+  return warnings;
+}
+
+// A wildcard is looked at through one host that it covers; `*.a.example` is admitted by the same or a wider wildcard.
+function exampleHostOf(pattern: string): string {
+  return pattern.startsWith('*.') ? `x${pattern.slice(1)}` : pattern;
+}
+
+function isPatternAdmitted(pattern: string, admitted: HostSet): boolean {
+  return admitted.covers(exampleHostOf(pattern));
+}
+
+/**
+ * Decides what a session mounts. The first vault that has a name wins. Throws `mitm_disabled` or
+ * `credential_not_mountable` (also for a credential that another vault's shadows).
+ */
+export function decideMounts(input: MountInput): MountResult {
+  requireMountable(
+    input.vaults.flatMap((vault) => vault.credentials),
+    input.settings,
+  );
+  const admitted = compileAdmission(input.networking);
+  const mounts = new Map<string, Mount>();
+  const warnings: string[] = [];
+  for (const vault of input.vaults) {
+    for (const credential of vault.credentials) {
+      warnings.push(...warnOf(credential, input, admitted));
+      if (input.settings.isReserved(credential.secretName)) {
+        warnings.push(`name_reserved: ${credential.secretName} (${credential.id}) is a reserved name now and was not mounted.`);
+      } else if (!mounts.has(credential.secretName) && credential.placeholder !== null) {
+        const { secretName, placeholder, id } = credential;
+        mounts.set(secretName, { secretName, placeholder, vaultId: vault.id, credentialId: id });
+      }
+    }
+  }
+  return { mounts: [...mounts.values()], warnings };
+}

@@ -76,6 +76,8 @@ export interface AuditEvent {
   readonly swaps: readonly SwapRecord[];
   readonly misses: readonly MissRecord[];
   readonly veils: readonly VeilRecord[];
+  /** Set on rows that stand for many refusals without a valid session: the client's address and their number. */
+  readonly repeated?: { readonly clientAddress: string; readonly count: number };
 }
 
 /** A write of the control plane: who, what, which object. */

@@ -155,6 +155,8 @@ export interface SessionPolicy {
 export interface PolicyReader {
   /** Null when there is no such session. Rejects when the database can't be read: the request must be refused. */
   read(sessionId: string): Promise<SessionPolicy | null>;
+  /** The session whose token has this SHA-256 (32 bytes), for logins that carry the token alone. */
+  findSessionId(tokenHash: Buffer): Promise<string | null>;
   /** Changes whenever any process has committed since the last call; costs microseconds. */
   version(): number;
   /** Forgets opened values that were not used for a minute. */

@@ -1,4 +1,5 @@
 // Environments: the egress policy that a session lives under.
+import { KeyveilError } from './errors.ts';
 import type { EnvironmentNetworking } from './networking.ts';
 import type { Metadata, MetadataPatch } from './vault.ts';
 
@@ -6,7 +7,8 @@ import type { Metadata, MetadataPatch } from './vault.ts';
 export interface Environment {
   readonly id: string;
   readonly name: string;
-  readonly description: string;
+  /** Null when it was never set. */
+  readonly description: string | null;
   readonly networking: EnvironmentNetworking;
   /** Private ranges that sessions of this environment may reach, as `address/bits`. */
   readonly allowedPrivateCidrs: readonly string[];
@@ -21,7 +23,7 @@ export type NewEnvironment = Pick<Environment, 'name' | 'description' | 'network
 /** Omitted fields are kept; `networking` holds the merged result of the caller's partial update. */
 export interface EnvironmentPatch {
   readonly name?: string;
-  readonly description?: string;
+  readonly description?: string | null;
   readonly networking?: PartialNetworking;
   readonly allowedPrivateCidrs?: readonly string[];
   readonly metadata?: MetadataPatch;
@@ -34,10 +36,20 @@ export interface PartialNetworking {
   readonly allowPackageManagers?: boolean;
 }
 
-/** Applies an update of networking; fields of a limited environment that were not sent are kept. */
+/**
+ * Applies an update of networking; fields of a limited environment that were not sent are kept. Throws `invalid_field`
+ * when fields of a limited environment are sent to an unrestricted one: dropping them would leave it open in silence.
+ */
 export function mergeNetworking(current: EnvironmentNetworking, patch: PartialNetworking): EnvironmentNetworking {
   const type = patch.type ?? current.type;
-  if (type === 'unrestricted') return { type };
+  if (type === 'unrestricted') {
+    if (patch.allowedHosts === undefined && patch.allowPackageManagers === undefined) return { type };
+    throw new KeyveilError(
+      'invalid_field',
+      'config.networking.type must be "limited" for a list of hosts to apply; the environment is unrestricted.',
+      { param: 'config.networking.type' },
+    );
+  }
   const before = current.type === 'limited' ? current : { allowedHosts: [], allowPackageManagers: false };
   return {
     type,

@@ -1,4 +1,6 @@
 // Vaults, metadata and pages: the plain records of the control plane.
+import { KeyveilError } from './errors.ts';
+import { METADATA_PAIRS_MAX } from './limits.ts';
 
 /** Up to 16 pairs of short strings that an API user keeps with an object. */
 export type Metadata = Readonly<Record<string, string>>;
@@ -29,12 +31,17 @@ export interface Page<Item> {
   readonly next: string | null;
 }
 
-/** Applies a metadata patch: a string sets, null deletes, other keys stay. */
+/** Applies a metadata patch: a string sets, null deletes, other keys stay. Throws `invalid_field` past 16 pairs. */
 export function patchMetadata(current: Metadata, patch: MetadataPatch): Metadata {
   const merged = new Map(Object.entries(current));
   for (const [key, value] of Object.entries(patch)) {
     if (value === null) merged.delete(key);
     else merged.set(key, value);
+  }
+  if (merged.size > METADATA_PAIRS_MAX) {
+    throw new KeyveilError('invalid_field', `metadata must have at most ${METADATA_PAIRS_MAX} pairs.`, {
+      param: 'metadata',
+    });
   }
   return Object.fromEntries(merged);
 }

@@ -1,0 +1,94 @@
+// The record of one request, filled in on its way and handed to the audit log exactly once.
+import { createId } from '../model/ids.ts';
+import { AUDIT_TEXT_CHARACTERS_MAX } from '../model/limits.ts';
+import type { AuditEvent, AuditOutcome, AuditReason, MissRecord, SwapRecord, VeilRecord } from '../model/audit.ts';
+import type { AuditSink, Clock, ProxyMetrics } from '../model/ports.ts';
+
+/** What is known when a request begins. */
+export interface TrailStart {
+  readonly sessionId: string | null;
+  readonly method: string;
+  readonly scheme: AuditEvent['scheme'];
+  readonly host: string;
+  readonly port: number;
+  /** Path, with or without a query: the query is cut off here. */
+  readonly target: string;
+  readonly httpVersion: string;
+}
+
+export interface TrailPorts {
+  readonly clock: Clock;
+  readonly audit: AuditSink;
+  readonly metrics: ProxyMetrics;
+}
+
+function pathOf(target: string): string {
+  const end = target.search(/[?#]/);
+  return (end < 0 ? target : target.slice(0, end)).slice(0, AUDIT_TEXT_CHARACTERS_MAX);
+}
+
+/** One request's record. `finish` writes it; every later call does nothing. */
+export class AuditTrail {
+  status: number | null = null;
+  requestBytes = 0;
+  responseBytes = 0;
+  swaps: readonly SwapRecord[] = [];
+  misses: readonly MissRecord[] = [];
+  veils: readonly VeilRecord[] = [];
+  /** A thing worth knowing of a request that succeeded. */
+  note: AuditReason | null = null;
+  #finished = false;
+  readonly #start: TrailStart;
+  readonly #ports: TrailPorts;
+  readonly #createdAt: number;
+
+  constructor(start: TrailStart, ports: TrailPorts) {
+    this.#start = start;
+    this.#ports = ports;
+    this.#createdAt = ports.clock.now();
+  }
+
+  get finished(): boolean {
+    return this.#finished;
+  }
+
+  addSwaps(swaps: readonly SwapRecord[]): void {
+    if (swaps.length > 0) this.swaps = this.swaps.length === 0 ? swaps : [...this.swaps, ...swaps];
+  }
+
+  addMisses(misses: readonly MissRecord[]): void {
+    if (misses.length > 0) this.misses = this.misses.length === 0 ? misses : [...this.misses, ...misses];
+  }
+
+  /** Records the outcome. The reason is null for a request that went as it should. */
+  finish(outcome: AuditOutcome, reason: AuditReason | null): void {
+    if (this.#finished) return;
+    this.#finished = true;
+    const { audit, metrics, clock } = this.#ports;
+    const start = this.#start;
+    audit.record({
+      id: createId('auditEvent', this.#createdAt),
+      createdAt: this.#createdAt,
+      sessionId: start.sessionId,
+      method: start.method.slice(0, 64),
+      scheme: start.scheme,
+      host: start.host,
+      port: start.port,
+      path: pathOf(start.target),
+      httpVersion: start.httpVersion,
+      status: this.status,
+      outcome,
+      reason: reason ?? this.note,
+      durationMs: clock.now() - this.#createdAt,
+      requestBytes: this.requestBytes,
+      responseBytes: this.responseBytes,
+      swaps: this.swaps,
+      misses: this.misses,
+      veils: this.veils,
+    });
+    metrics.request(outcome, reason);
+    for (const swap of this.swaps) metrics.swap(swap.location, swap.count);
+    for (const miss of this.misses) metrics.miss(miss.location, miss.reason);
+    for (const veil of this.veils) metrics.veil(veil.count);
+  }
+}

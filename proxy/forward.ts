@@ -1,0 +1,181 @@
+// One request under way: the upstream's answer on its way to the client, and the end of both, recorded once.
+import type { Duplex } from 'node:stream';
+import type { ConnectionReason } from '../model/audit.ts';
+import type { KeyveilError } from '../model/errors.ts';
+import type { AuditTrail } from './audit-trail.ts';
+import type { ClientExchange } from './client-exchange.ts';
+import type { RawHeaders, ResponseHead, ResponseSink, UpstreamExchange, UpstreamHandlers } from './exchange.ts';
+import { endToEndResponseHeaders } from './hop-by-hop.ts';
+import { answerError, describeMisses, toKeyveilError, withProxyStatus } from './responses.ts';
+import type { RequestPump } from './request-pump.ts';
+import type { Tunnel } from './tunnels.ts';
+import type { ResponseVeil } from './veil/response-veil.ts';
+
+export interface ForwardOptions {
+  readonly exchange: ClientExchange;
+  readonly trail: AuditTrail;
+  readonly tunnel: Tunnel;
+  /** Runs once, when nothing of the request is left. */
+  readonly onSettled: () => void;
+  readonly onUnexpected: (error: unknown) => void;
+}
+
+/** A 101 of the upstream: who takes the two connections over. */
+export type UpgradeTaker = (head: ResponseHead, upstream: Duplex, firstBytes: Buffer) => void;
+
+/** Glue between an upstream exchange and the client's reply. Everything that ends it passes through `#settle`. */
+export class Forward implements UpstreamHandlers {
+  readonly #options: ForwardOptions;
+  readonly #toClient: ResponseSink;
+  #upstream: UpstreamExchange | null = null;
+  #veil: ResponseVeil | null = null;
+  #sink: ResponseSink;
+  #isSettled = false;
+  #hasEnded = false;
+  /** Aborts what is awaited on the way to the upstream. */
+  readonly abortion = new AbortController();
+  pump: RequestPump | null = null;
+  takeUpgrade: UpgradeTaker | null = null;
+  veilHeaders: ((headers: RawHeaders) => RawHeaders) | null = null;
+  /** Runs when the request is settled: adds what its body's swap has seen to the record, and releases what it holds. */
+  closeBody: (() => void) | null = null;
+
+  constructor(options: ForwardOptions) {
+    this.#options = options;
+    const { reply } = options.exchange;
+    const { trail } = options;
+    this.#toClient = {
+      head: (head) => {
+        trail.status = head.status;
+        reply.head(trail.misses.length === 0 ? head : this.#withMisses(head));
+      },
+      data: (chunk) => {
+        trail.responseBytes += chunk.length;
+        return reply.data(chunk);
+      },
+      end: (trailers) => {
+        this.#hasEnded = true;
+        reply.end(trailers);
+      },
+      error: (error) => this.fail(error),
+    };
+    this.#sink = this.#toClient;
+    reply.onDrain = () => {
+      if (this.#veil === null) this.#upstream?.resume();
+      else this.#veil.drain();
+    };
+    reply.onAbort = () => this.#abandon(options.tunnel.cutReason ?? 'client_aborted');
+    reply.onFinish = () => this.#settle('forwarded', null);
+  }
+
+  get trail(): AuditTrail {
+    return this.#options.trail;
+  }
+
+  get isSettled(): boolean {
+    return this.#isSettled;
+  }
+
+  #withMisses(head: ResponseHead): ResponseHead {
+    return { ...head, headers: withProxyStatus(head.headers, describeMisses(this.#options.trail.misses)) };
+  }
+
+  /** Puts a veil between the upstream and the client. */
+  veilWith(create: (downstream: ResponseSink, source: { pause(): void; resume(): void }) => ResponseVeil): void {
+    const source = { pause: () => this.#upstream?.pause(), resume: () => this.#upstream?.resume() };
+    this.#veil = create(this.#toClient, source);
+    this.#sink = this.#veil;
+  }
+
+  /** The upstream has taken the head: the body may follow. */
+  attach(upstream: UpstreamExchange): void {
+    this.#upstream = upstream;
+    if (this.#isSettled) upstream.abort();
+    else if (this.pump === null) upstream.end();
+    else this.pump.start(upstream);
+  }
+
+  information(status: number, reason: string, headers: RawHeaders): void {
+    const fields = endToEndResponseHeaders(headers);
+    this.#options.exchange.reply.information(status, reason, this.veilHeaders?.(fields) ?? fields);
+  }
+
+  head(head: ResponseHead): void {
+    const headers = endToEndResponseHeaders(head.headers);
+    this.#sink.head(headers === head.headers ? head : { ...head, headers });
+  }
+
+  data(chunk: Buffer): boolean {
+    return this.#sink.data(chunk);
+  }
+
+  end(trailers: RawHeaders): void {
+    this.#sink.end(trailers);
+  }
+
+  error(error: Error): void {
+    // The veil has nothing to add to a dead response; what it holds back is not sent.
+    this.fail(error);
+  }
+
+  drain(): void {
+    this.pump?.resume();
+  }
+
+  upgrade(head: ResponseHead, socket: Duplex, firstBytes: Buffer): void {
+    if (this.takeUpgrade === null) socket.destroy();
+    else this.takeUpgrade(head, socket, firstBytes);
+  }
+
+  /** Ends the request with an error: told to the client while that is possible, else by killing its connection. */
+  fail(error: unknown): void {
+    if (this.#isSettled) return;
+    const { reply } = this.#options.exchange;
+    const { trail, tunnel } = this.#options;
+    const known = toKeyveilError(error);
+    if (known.code === 'internal_error') this.#options.onUnexpected(error);
+    this.#upstream?.abort();
+    this.#veil?.destroy();
+    const outcome = known.status < 500 || isRefusal(known) ? 'refused' : 'failed';
+    if (reply.started || this.#hasEnded) {
+      reply.onAbort = null;
+      reply.error(known);
+      this.#settle('failed', known.code === 'upstream_protocol_error' ? 'upstream_aborted' : known.code);
+      return;
+    }
+    const answer = answerError(known, tunnel.authority.host);
+    trail.status = answer.status;
+    trail.responseBytes = answer.body.length;
+    reply.onFinish = () => this.#settle(outcome, known.code);
+    reply.head({ ...answer, httpVersion: '1.1', body: { kind: 'length', bytes: answer.body.length } });
+    reply.data(answer.body);
+    reply.end([]);
+    this.pump?.stop();
+  }
+
+  #abandon(reason: ConnectionReason): void {
+    if (this.#isSettled) return;
+    this.#upstream?.abort();
+    this.#veil?.destroy();
+    this.#settle('failed', reason);
+  }
+
+  #settle(outcome: 'forwarded' | 'refused' | 'failed', reason: KeyveilError['code'] | ConnectionReason | null): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    const { trail, onSettled } = this.#options;
+    if (this.#veil !== null) {
+      trail.veils = this.#veil.veils();
+      if (this.#veil.impossible()) trail.note = 'veil_not_possible';
+    }
+    this.pump?.stop();
+    this.abortion.abort();
+    this.closeBody?.();
+    trail.finish(outcome, reason);
+    onSettled();
+  }
+}
+
+function isRefusal(error: KeyveilError): boolean {
+  return error.code === 'emergency_stop' || error.code === 'mitm_disabled' || error.code === 'shutting_down' || error.code === 'overloaded';
+}

@@ -1,0 +1,68 @@
+// Fields that belong to one connection and are never passed on (RFC 9110 section 7.6.1).
+import { headerValues, withoutHeaders, type RawHeaders } from './exchange.ts';
+
+const REQUEST_FIELDS = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authorization',
+  'proxy-authenticate',
+  'te',
+  'transfer-encoding',
+  'upgrade',
+]);
+
+const RESPONSE_FIELDS = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'transfer-encoding',
+  'upgrade',
+]);
+
+// What a Connection field can't take away: the end of the body, and the destination.
+const NEVER_NAMED = new Set(['content-length', 'host', 'connection']);
+
+interface Found {
+  readonly hasAny: boolean;
+  readonly named: ReadonlySet<string> | null;
+}
+
+function find(headers: RawHeaders, fields: ReadonlySet<string>): Found {
+  let hasAny = false;
+  let named: Set<string> | null = null;
+  for (let index = 0; index < headers.length; index += 2) {
+    const name = (headers[index] as string).toLowerCase();
+    if (!fields.has(name)) continue;
+    hasAny = true;
+    if (name !== 'connection') continue;
+    for (const option of (headers[index + 1] as string).split(',')) {
+      const field = option.trim().toLowerCase();
+      if (field !== '' && !fields.has(field) && !NEVER_NAMED.has(field)) (named ??= new Set()).add(field);
+    }
+  }
+  return { hasAny, named };
+}
+
+function strip(headers: RawHeaders, fields: ReadonlySet<string>): RawHeaders {
+  const { hasAny, named } = find(headers, fields);
+  if (!hasAny) return headers;
+  return withoutHeaders(headers, named === null ? fields : new Set([...fields, ...named]));
+}
+
+/**
+ * A request's end-to-end fields. `TE: trailers` is passed on (with the `Connection: TE` that RFC 9110 section 10.1.4
+ * asks for), since trailers are; the framing is put back by the upstream codec.
+ */
+export function endToEndRequestHeaders(headers: RawHeaders): RawHeaders {
+  const stripped = strip(headers, REQUEST_FIELDS);
+  if (stripped === headers) return headers;
+  const acceptsTrailers = headerValues(headers, 'te').some((value) => /(?:^|,)[ \t]*trailers[ \t]*(?:$|,)/i.test(value));
+  return acceptsTrailers ? [...stripped, 'TE', 'trailers', 'Connection', 'TE'] : stripped;
+}
+
+/** A response's end-to-end fields; the framing is put back in the client's version. */
+export function endToEndResponseHeaders(headers: RawHeaders): RawHeaders {
+  return strip(headers, RESPONSE_FIELDS);
+}

@@ -1,0 +1,169 @@
+// HTTP/1.1 towards the client: Node's request and response as a client exchange.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { KeyveilError } from '../model/errors.ts';
+import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
+import type { ClientExchange, ClientReply, ClientRequest } from './client-exchange.ts';
+import { headerValue, headerValues, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
+
+const NO_BODY: BodyFraming = { kind: 'none' };
+const STREAM: BodyFraming = { kind: 'stream' };
+
+function malformed(what: string): KeyveilError {
+  return new KeyveilError('bad_request', `The request is malformed: ${what}.`);
+}
+
+/**
+ * Refuses what Node's strict parser lets through and RFC 9112 forbids or makes ambiguous: two `Host` fields, a
+ * transfer coding other than chunked, chunked on HTTP/1.0, versions that are neither 1.0 nor 1.1, and too much of
+ * anything.
+ */
+function requireClearFraming(request: IncomingMessage): void {
+  const { rawHeaders, httpVersion } = request;
+  if (httpVersion !== '1.1' && httpVersion !== '1.0') throw malformed('the HTTP version must be 1.0 or 1.1');
+  if ((request.url ?? '').length > REQUEST_TARGET_BYTES_MAX) {
+    throw new KeyveilError('header_too_large', `The request target is longer than ${REQUEST_TARGET_BYTES_MAX} bytes.`);
+  }
+  if (rawHeaders.length > 2 * HEADER_FIELDS_MAX) {
+    throw new KeyveilError('header_too_large', `The request has more than ${HEADER_FIELDS_MAX} header fields.`);
+  }
+  let hosts = 0;
+  let bytes = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] as string;
+    bytes += name.length + (rawHeaders[index + 1] as string).length + 4;
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
+  }
+  if (hosts > 1) throw malformed('it has more than one Host field');
+  if (bytes > HEADER_BLOCK_BYTES_MAX) {
+    throw new KeyveilError('header_too_large', `The header block is longer than ${HEADER_BLOCK_BYTES_MAX} bytes.`);
+  }
+}
+
+function framingOf(request: IncomingMessage): BodyFraming {
+  const { headers, rawHeaders } = request;
+  if (headers['transfer-encoding'] !== undefined) {
+    const codings = headerValues(rawHeaders, 'transfer-encoding');
+    if (request.httpVersion !== '1.1') throw malformed('a transfer coding needs HTTP/1.1');
+    if (codings.length !== 1 || codings[0]?.toLowerCase() !== 'chunked') {
+      throw malformed('the only transfer coding that is understood is chunked');
+    }
+    return STREAM;
+  }
+  const length = headers['content-length'];
+  // A stated length of zero is kept: a POST without it is a 411 at some servers.
+  return length === undefined ? NO_BODY : { kind: 'length', bytes: Number(length) };
+}
+
+/** Throws `bad_request` or `header_too_large`. */
+export function readHttp1Request(request: IncomingMessage): ClientRequest {
+  requireClearFraming(request);
+  return {
+    httpVersion: request.httpVersion === '1.0' ? '1.0' : '1.1',
+    method: request.method ?? '',
+    target: request.url ?? '',
+    headers: request.rawHeaders,
+    body: framingOf(request),
+    stream: request,
+    trailers: () => request.rawTrailers,
+    expectsContinue: request.headers.expect !== undefined && /^100-continue$/i.test(request.headers.expect),
+  };
+}
+
+/** A reply over Node's ServerResponse, with fields in the order and case given. */
+export class Http1Reply implements ClientReply {
+  onDrain: (() => void) | null = null;
+  onAbort: (() => void) | null = null;
+  onFinish: (() => void) | null = null;
+  readonly #response: ServerResponse;
+  readonly #socket: Duplex;
+  #hasEnded = false;
+
+  constructor(response: ServerResponse, socket: Duplex) {
+    this.#response = response;
+    this.#socket = socket;
+    // Node would add these by itself; only the upstream's own fields go to the client.
+    response.sendDate = false;
+    response.on('drain', () => this.onDrain?.());
+    response.on('close', () => this.#close());
+  }
+
+  get started(): boolean {
+    return this.#response.headersSent;
+  }
+
+  information(status: number, reason: string, headers: RawHeaders): void {
+    // RFC 9110 section 15.2: an HTTP/1.0 client must not be sent an interim response.
+    if (this.#response.headersSent || this.#response.req.httpVersion === '1.0') return;
+    let head = `HTTP/1.1 ${status} ${reason}\r\n`;
+    for (let index = 0; index < headers.length; index += 2) head += `${headers[index]}: ${headers[index + 1]}\r\n`;
+    this.#socket.write(`${head}\r\n`, 'latin1');
+  }
+
+  head(head: ResponseHead): void {
+    const response = this.#response;
+    if (response.headersSent || response.destroyed) return;
+    const headers = [...head.headers];
+    const isHttp10 = response.req.httpVersion === '1.0';
+    // An HTTP/1.0 client learns the end of a body of unknown length from the end of the connection.
+    if (head.body.kind === 'stream' && isHttp10) response.shouldKeepAlive = false;
+    else if (head.body.kind === 'stream') headers.push('Transfer-Encoding', 'chunked');
+    if (head.body.kind !== 'stream' || isHttp10) response.removeHeader('transfer-encoding');
+    if (!response.shouldKeepAlive) headers.push('Connection', 'close');
+    else if (isHttp10) headers.push('Connection', 'keep-alive');
+    else response.removeHeader('connection');
+    response.writeHead(head.status, head.reason, headers);
+    // An event stream's head leaves at once; a body that is at hand leaves in the same segment.
+    if (head.body.kind === 'stream') queueMicrotask(() => this.#flushHead());
+  }
+
+  #flushHead(): void {
+    if (!this.#hasEnded && !this.#response.destroyed) this.#response.flushHeaders();
+  }
+
+  data(chunk: Buffer): boolean {
+    if (this.#response.destroyed) return true;
+    return this.#response.write(chunk);
+  }
+
+  end(trailers: RawHeaders): void {
+    this.#hasEnded = true;
+    if (this.#response.destroyed) return;
+    if (trailers.length > 0 && this.#response.chunkedEncoding) this.#addTrailers(trailers);
+    this.#response.end();
+  }
+
+  #addTrailers(trailers: RawHeaders): void {
+    const pairs: [string, string][] = [];
+    for (let index = 0; index < trailers.length; index += 2) {
+      pairs.push([trailers[index] as string, trailers[index + 1] as string]);
+    }
+    this.#response.addTrailers(pairs);
+  }
+
+  /** Kills the connection, so that what was sent can't be taken for a whole response (RFC 9112 section 8). */
+  error(): void {
+    this.#hasEnded = true;
+
+    this.#response.destroy();
+    socket.destroy();
+  }
+
+  #close(): void {
+    const { onAbort, onFinish } = this;
+    this.onAbort = null;
+    this.onFinish = null;
+    if (this.#response.writableFinished) onFinish?.();
+    else onAbort?.();
+  }
+}
+
+/** Whether a request asks for a protocol that is switched to here; any other upgrade goes on as an ordinary request. */
+export function asksForWebSocket(request: IncomingMessage): boolean {
+  return request.method === 'GET' && (headerValue(request.rawHeaders, 'upgrade') ?? '').toLowerCase() === 'websocket';
+}
+
+/** Pairs a request with its reply. Throws what `readHttp1Request` throws. */
+export function createHttp1Exchange(request: IncomingMessage, response: ServerResponse, socket: Duplex): ClientExchange {
+  return { request: readHttp1Request(request), reply: new Http1Reply(response, socket) };
+}

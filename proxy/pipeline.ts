@@ -1,0 +1,238 @@
+// What one request gets, from top to bottom: destination, policy, swap, upstream, veil, client, audit.
+import { performance } from 'node:perf_hooks';
+import { KeyveilError } from '../model/errors.ts';
+import type { SessionPolicy } from '../model/ports.ts';
+import { requireAdmitted, requireInterception, sessionInactive } from './admission.ts';
+import { AuditTrail } from './audit-trail.ts';
+import type { ClientExchange, ClientRequest } from './client-exchange.ts';
+import { requireSameDestination } from './destination-check.ts';
+import { regardEmergencyStop } from './emergency-stop.ts';
+import { headerValue, noHeaders, withoutHeaders, type Destination, type RawHeaders, type UpstreamRequest } from './exchange.ts';
+import { Forward } from './forward.ts';
+import { endToEndRequestHeaders } from './hop-by-hop.ts';
+import { RequestPump } from './request-pump.ts';
+import type { ProxyPorts } from './settings.ts';
+import { prepareBody } from './swap/body.ts';
+import { findUrlMisses, swapHeaders, type HeaderSwap } from './swap/headers.ts';
+import { createBodyObserver } from './swap/observer.ts';
+import { compileSwapPlan, type SwapPlan } from './swap/plan.ts';
+import type { Tunnel } from './tunnels.ts';
+import { narrowAcceptEncoding } from './veil/accept-encoding.ts';
+import { compileVeil, type Veil } from './veil/compile.ts';
+import { createResponseVeil } from './veil/response-veil.ts';
+
+const EXPECT = new Set(['expect']);
+const NO_SENSITIVE_NAMES: ReadonlySet<string> = new Set();
+
+/** State of the daemon that every request regards. */
+export interface PipelineState {
+  isDraining: boolean;
+}
+
+/** What the policy says about this request. */
+interface Rules {
+  readonly policy: SessionPolicy;
+  readonly plan: SwapPlan | null;
+  readonly veil: Veil | null;
+}
+
+/** A request that is ready to go upstream. */
+interface Outgoing {
+  readonly request: UpstreamRequest;
+  readonly pump: RequestPump | null;
+}
+
+export class Pipeline {
+  readonly #ports: ProxyPorts;
+  readonly state: PipelineState = { isDraining: false };
+
+  constructor(ports: ProxyPorts) {
+    this.#ports = ports;
+  }
+
+  /** Handles one request of a tunnel. Never rejects: every end is an answer or a dead connection, and one audit row. */
+  async run(tunnel: Tunnel, exchange: ClientExchange): Promise<void> {
+    const { clock, metrics, logger } = this.#ports;
+    const startedAt = performance.now();
+    const before = tunnel.previous();
+    const done = tunnel.begin();
+    metrics.streams(1);
+    const forward = new Forward({
+      exchange,
+      trail: this.#openTrail(tunnel, exchange.request),
+      tunnel,
+      onSettled: () => {
+        metrics.streams(-1);
+        done(clock.now());
+      },
+      onUnexpected: (error) => logger.error({ error, sessionId: tunnel.sessionId }, 'A request failed inside Keyveil.'),
+    });
+    try {
+      if (before !== undefined) await before;
+      await this.#forward(tunnel, exchange, { forward, startedAt });
+    } catch (error) {
+      forward.fail(error);
+    }
+  }
+
+  #openTrail(tunnel: Tunnel, request: ClientRequest): AuditTrail {
+    const { authority, sessionId, scheme } = tunnel;
+    const { method, target, httpVersion } = request;
+    return new AuditTrail(
+      { sessionId, method, scheme, host: authority.host, port: authority.port, target, httpVersion },
+      this.#ports,
+    );
+  }
+
+  async #forward(tunnel: Tunnel, exchange: ClientExchange, run: { forward: Forward; startedAt: number }): Promise<void> {
+    const { forward } = run;
+    const { request } = exchange;
+    const target = requireSameDestination(request, tunnel.authority, tunnel.scheme);
+    const rules = await this.#readRules(tunnel);
+    const destination: Destination = {
+      sessionId: tunnel.sessionId,
+      scheme: tunnel.scheme,
+      authority: tunnel.authority,
+      allowedPrivateCidrs: rules.policy.allowedPrivateCidrs,
+    };
+    const swapped = this.#swapHead(request, target, rules, forward);
+    this.#drawVeil(request, rules, { forward, swapped });
+    const outgoing = await this.#prepare(tunnel, exchange, { target, swapped, rules, forward });
+    if (forward.isSettled) return;
+    forward.pump = outgoing.pump;
+    this.#ports.metrics.overhead(performance.now() - run.startedAt);
+    const upstream = this.#ports.upstream.request(destination, outgoing.request, {
+      handlers: forward,
+      clientVersion: request.httpVersion,
+      signal: forward.abortion.signal,
+      responseTimeoutMs: this.#ports.settings.responseTimeoutMs,
+    });
+    forward.attach(upstream instanceof Promise ? await upstream : upstream);
+  }
+
+  /** The session, environment and credentials as the database has them now. */
+  async #readRules(tunnel: Tunnel): Promise<Rules> {
+    const { policies, audit, settings } = this.#ports;
+    if (this.state.isDraining) {
+      throw new KeyveilError('shutting_down', 'Keyveil is shutting down. Try again in a moment.');
+    }
+    const room = audit.ready(tunnel.sessionId);
+    if (room !== undefined) await room;
+    const current = await policies.read(tunnel.sessionId);
+    if (current === null) throw sessionInactive('archived');
+    if (current.status !== 'active') throw sessionInactive(current.status);
+    requireAdmitted(current, tunnel.authority, settings);
+    requireInterception(current, settings);
+    const policy = regardEmergencyStop(current);
+    const { host } = tunnel.authority;
+    const plan = compileSwapPlan(policy, { host, scheme: tunnel.scheme });
+    const isVeiled = settings.veilOn && tunnel.scheme === 'https' && !current.emergencyStop.active;
+    return { policy, plan, veil: isVeiled && plan !== null ? compileVeil(policy, host) : null };
+  }
+
+  #swapHead(request: ClientRequest, target: string, rules: Rules, forward: Forward): HeaderSwap {
+    const ended = endToEndRequestHeaders(request.headers);
+    const headers = rules.veil === null ? ended : narrowAcceptEncoding(ended);
+    if (rules.plan === null) {
+      return { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_SENSITIVE_NAMES };
+    }
+    const swapped = swapHeaders(headers, rules.plan, 'header');
+    const trail = forward.trail;
+    trail.addSwaps(swapped.swaps);
+    trail.addMisses(swapped.misses);
+    trail.addMisses(findUrlMisses(target, rules.plan));
+    return swapped;
+  }
+
+  #drawVeil(request: ClientRequest, rules: Rules, run: { forward: Forward; swapped: HeaderSwap }): void {
+    if (rules.veil === null) return;
+    const { settings } = this.#ports;
+    const veil = rules.veil.withBasicTokens(run.swapped.basicTokens);
+    run.forward.veilHeaders = (headers) => veil.headers(headers).headers;
+    run.forward.veilWith((downstream, source) =>
+      createResponseVeil({
+        veil,
+        method: request.method,
+        clientHttp2: request.httpVersion === '2',
+        downstream,
+        source,
+        bufferBytes: settings.bodyBufferBytes,
+        idleMs: settings.veilIdleMs,
+      }),
+    );
+  }
+
+  async #prepare(
+    tunnel: Tunnel,
+    exchange: ClientExchange,
+    run: { target: string; swapped: HeaderSwap; rules: Rules; forward: Forward },
+  ): Promise<Outgoing> {
+    const { request } = exchange;
+    const { plan } = run.rules;
+    const { sensitiveNames } = run.swapped;
+    const base = { method: request.method, target: run.target, sensitiveNames };
+    const headers = withHost(run.swapped.headers, tunnel);
+    if (request.body.kind === 'none') {
+      return { request: { ...base, headers, body: request.body }, pump: null };
+    }
+    if (plan === null || !plan.swapsBody) {
+      const pump = this.#createPump(exchange, run, request.stream);
+      return { request: { ...base, headers, body: request.body }, pump };
+    }
+    // The body is read here before the upstream may see any of it, so the client's question is answered here.
+    if (request.expectsContinue) exchange.reply.information(100, 'Continue', noHeaders());
+    const prepared = await prepareBody(request.stream, {
+      plan,
+      headers: withoutHeaders(headers, EXPECT),
+      framing: request.body,
+      upstreamIsHttp2: request.httpVersion === '2',
+      resources: this.#ports.bodies,
+      sessionId: tunnel.sessionId,
+      signal: run.forward.abortion.signal,
+    });
+    run.forward.closeBody = () => {
+      run.forward.trail.addSwaps(prepared.swaps());
+      run.forward.trail.addMisses(prepared.misses());
+      prepared.dispose();
+    };
+    const pump = this.#createPump(exchange, run, prepared.body);
+    return { request: { ...base, headers: prepared.headers, body: prepared.framing }, pump };
+  }
+
+  #createPump(
+    exchange: ClientExchange,
+    run: { rules: Rules; forward: Forward },
+    body: RequestPump['body'],
+  ): RequestPump {
+    const { forward } = run;
+    const { plan } = run.rules;
+    const { trail } = forward;
+    const observer = plan?.observesBody === true ? createBodyObserver(plan, exchange.request.headers) : null;
+    if (observer !== null) forward.closeBody = () => trail.addMisses(observer.misses());
+    return new RequestPump({
+      body,
+      onChunk: (chunk) => {
+        trail.requestBytes += chunk.length;
+        observer?.push(chunk);
+      },
+      trailers: () => this.#swapTrailers(exchange.request.trailers(), plan, forward),
+      onError: (error) => forward.fail(error),
+    });
+  }
+
+  #swapTrailers(trailers: RawHeaders, plan: SwapPlan | null, forward: Forward): RawHeaders {
+    if (plan === null || trailers.length === 0) return trailers;
+    const swapped = swapHeaders(trailers, plan, 'trailer');
+    forward.trail.addSwaps(swapped.swaps);
+    forward.trail.addMisses(swapped.misses);
+    return swapped.headers;
+  }
+}
+
+// HTTP/1.0 clients may leave Host out; what goes upstream is HTTP/1.1, which needs it (RFC 9112 section 3.2).
+function withHost(headers: RawHeaders, tunnel: Tunnel): RawHeaders {
+  if (headerValue(headers, 'host') !== undefined) return headers;
+  const { host, port } = tunnel.authority;
+  const isDefault = port === (tunnel.scheme === 'https' ? 443 : 80);
+  return ['Host', isDefault ? host : `${host}:${port}`, ...headers];
+}

@@ -1,0 +1,75 @@
+// Moves a request body to the upstream with backpressure, and says when it could not.
+import type { Readable } from 'node:stream';
+import type { RawHeaders, UpstreamExchange } from './exchange.ts';
+
+export interface RequestPumpOptions {
+  readonly body: Readable | Buffer;
+  /** Sees each chunk before it leaves. */
+  readonly onChunk: ((chunk: Buffer) => void) | null;
+  /** Trailer fields to send, asked for when the body has ended; may throw, which fails the request. */
+  readonly trailers: () => RawHeaders;
+  readonly onError: (error: Error) => void;
+}
+
+/** Where the pump puts the bytes, from the moment at which the upstream connection is there. */
+export class RequestPump {
+  readonly #options: RequestPumpOptions;
+  #exchange: UpstreamExchange | null = null;
+  #isStopped = false;
+
+  constructor(options: RequestPumpOptions) {
+    this.#options = options;
+  }
+
+  get body(): Readable | Buffer {
+    return this.#options.body;
+  }
+
+  start(exchange: UpstreamExchange): void {
+    if (this.#isStopped) return;
+    this.#exchange = exchange;
+    const { body, onChunk } = this.#options;
+    if (Buffer.isBuffer(body)) {
+      exchange.write(body);
+      this.#end();
+      return;
+    }
+    body.on('data', (chunk: Buffer) => {
+      onChunk?.(chunk);
+      if (!this.#isStopped && !exchange.write(chunk)) body.pause();
+    });
+    body.on('end', () => this.#end());
+    body.on('error', (error) => this.#fail(error));
+    // `close` without `end`: the client has gone, or the stream was destroyed without a word.
+    body.on('close', () => {
+      if (!body.readableEnded) this.#fail(new Error('The request body ended early.'));
+    });
+  }
+
+  resume(): void {
+    const { body } = this.#options;
+    if (!Buffer.isBuffer(body)) body.resume();
+  }
+
+  /** Sends no more; what still comes is thrown away, so that the connection can serve the next request. */
+  stop(): void {
+    this.#isStopped = true;
+    this.resume();
+  }
+
+  #end(): void {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    try {
+      this.#exchange?.end(this.#options.trailers());
+    } catch (error) {
+      this.#options.onError(error as Error);
+    }
+  }
+
+  #fail(error: Error): void {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    this.#options.onError(error);
+  }
+}

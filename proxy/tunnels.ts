@@ -1,0 +1,131 @@
+// The open tunnels of this process: counted against the limits, watched for their session's end, and cut.
+import type { Duplex } from 'node:stream';
+import type { Authority } from '../model/authority.ts';
+import type { ConnectionReason } from '../model/audit.ts';
+import { KeyveilError } from '../model/errors.ts';
+import type { SessionPolicy } from '../model/ports.ts';
+import type { ProxySettings } from './settings.ts';
+
+export interface TunnelOptions {
+  readonly policy: Pick<SessionPolicy, 'sessionId' | 'tokenHash'>;
+  readonly authority: Authority;
+  readonly socket: Duplex;
+  readonly nowMs: number;
+}
+
+/** One client connection with an admitted destination: a CONNECT tunnel, or a plain request under way. */
+export class Tunnel {
+  readonly sessionId: string;
+  readonly authority: Authority;
+  /** SHA-256 of the token that it was opened with: after a rotation of the token it is cut. */
+  readonly tokenHash: Buffer;
+  /** `https` once TLS was terminated here. */
+  scheme: 'https' | 'http' = 'http';
+  /** Requests under way; the idle time-out runs while there is none. */
+  openRequests = 0;
+  /** When the last request ended, or the tunnel opened; milliseconds of the clock. */
+  idleSince: number;
+  /** Bytes read from the client when the tunnel became idle: more than that means that a head is arriving. */
+  idleBytesRead = 0;
+  /** True where one connection carries many streams, whose frames are no sign of a request's head. */
+  isMultiplexed = false;
+  /** True for bytes relayed unread: neither idle nor head times apply. */
+  isRelay = false;
+  /** Why it was closed by us, for the audit rows of what was open on it. */
+  cutReason: ConnectionReason | null = null;
+  readonly #socket: Duplex;
+  #last: Promise<void> | null = null;
+
+  constructor(options: TunnelOptions) {
+    this.sessionId = options.policy.sessionId;
+    this.tokenHash = options.policy.tokenHash;
+    this.authority = options.authority;
+    this.#socket = options.socket;
+    this.idleSince = options.nowMs;
+  }
+
+  /** Bytes that the client has sent on the connection. */
+  get bytesRead(): number {
+    return (this.#socket as { bytesRead?: number }).bytesRead ?? 0;
+  }
+
+  /** Closes the connection at once, so that what was under way can't be taken for complete. */
+  cut(reason: ConnectionReason): void {
+    this.cutReason ??= reason;
+    const socket = this.#socket as Duplex & { resetAndDestroy?: () => void };
+    if (socket.resetAndDestroy === undefined) socket.destroy();
+    else socket.resetAndDestroy();
+  }
+
+  /**
+   * Runs pipelined requests one after the other (RFC 9112 section 9.3.2): undefined when nothing is under way, so
+   * that the usual request waits for nothing.
+   */
+  previous(): Promise<void> | undefined {
+    return this.#last ?? undefined;
+  }
+
+  /** Says that a request is under way; the returned function says that it has ended. */
+  begin(): (nowMs: number) => void {
+    this.openRequests += 1;
+    let settle: () => void = () => undefined;
+    const done = this.isMultiplexed ? null : new Promise<void>((resolve) => (settle = resolve));
+    this.#last = done;
+    return (nowMs) => {
+      this.openRequests -= 1;
+      this.idleSince = nowMs;
+      this.idleBytesRead = this.bytesRead;
+      if (this.#last === done) this.#last = null;
+      settle();
+    };
+  }
+}
+
+/** The tunnels of this process by session. */
+export class TunnelRegistry {
+  readonly #bySession = new Map<string, Set<Tunnel>>();
+  readonly #settings: Pick<ProxySettings, 'tunnelsMax' | 'tunnelsPerSessionMax'>;
+  #count = 0;
+
+  constructor(settings: Pick<ProxySettings, 'tunnelsMax' | 'tunnelsPerSessionMax'>) {
+    this.#settings = settings;
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Throws `overloaded` at the limit of all tunnels or of the session's. */
+  add(tunnel: Tunnel): void {
+    const own = this.#bySession.get(tunnel.sessionId) ?? new Set<Tunnel>();
+    if (this.#count >= this.#settings.tunnelsMax || own.size >= this.#settings.tunnelsPerSessionMax) {
+      throw new KeyveilError(
+        'overloaded',
+        'Too many tunnels are open. Close some, or ask the operator to raise KEYVEIL_TUNNELS_MAX or ' +
+          'KEYVEIL_TUNNELS_PER_SESSION_MAX.',
+      );
+    }
+    own.add(tunnel);
+    this.#bySession.set(tunnel.sessionId, own);
+    this.#count += 1;
+  }
+
+  remove(tunnel: Tunnel): void {
+    const own = this.#bySession.get(tunnel.sessionId);
+    if (own?.delete(tunnel) !== true) return;
+    this.#count -= 1;
+    if (own.size === 0) this.#bySession.delete(tunnel.sessionId);
+  }
+
+  sessionIds(): string[] {
+    return [...this.#bySession.keys()];
+  }
+
+  of(sessionId: string): Tunnel[] {
+    return [...(this.#bySession.get(sessionId) ?? [])];
+  }
+
+  all(): Tunnel[] {
+    return [...this.#bySession.values()].flatMap((tunnels) => [...tunnels]);
+  }
+}

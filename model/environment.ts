@@ -18,7 +18,10 @@ export interface Environment {
   readonly archivedAt: number | null;
 }
 
-export type NewEnvironment = Pick<Environment, 'name' | 'description' | 'networking' | 'allowedPrivateCidrs' | 'metadata'>;
+export type NewEnvironment = Pick<
+  Environment,
+  'name' | 'description' | 'networking' | 'allowedPrivateCidrs' | 'metadata'
+>;
 
 /** Omitted fields are kept; `networking` holds the merged result of the caller's partial update. */
 export interface EnvironmentPatch {

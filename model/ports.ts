@@ -187,6 +187,18 @@ export interface AuditLog extends AuditSink {
 
 // ---- certificates
 
+/** Small secrets of the daemon itself, sealed under the master key. Names are like `ca/roots`. */
+export interface SealedItems {
+  /** Null when there is none of this name. Rejects when it can't be opened (wrong key, damaged row). */
+  get(name: string): Promise<Secret | null>;
+  /** Replaces what was there, in one step; durable when it resolves. Keeps neither the object nor its bytes. */
+  put(name: string, value: Secret): Promise<void>;
+  /** Idempotent. */
+  delete(name: string): Promise<void>;
+  /** Names that begin with the prefix, in order. */
+  list(prefix: string): Promise<readonly string[]>;
+}
+
 /** Ready TLS contexts for hosts. */
 export interface LeafSource {
   /** The context when it is at hand, else a promise; concurrent calls for one host mint once. */
@@ -199,6 +211,31 @@ export interface CaExport {
   caPem(): string;
   /** The public roots and the CA, PEM. */
   bundlePem(): string;
+}
+
+/** One root certificate, for people; times in milliseconds since the epoch. */
+export interface CaRoot {
+  readonly commonName: string;
+  /** SHA-256 of the certificate, upper-case hexadecimal with colons. */
+  readonly fingerprint: string;
+  readonly notBefore: number;
+  readonly notAfter: number;
+}
+
+export interface CaStatus {
+  /** Signs the leaves; the one that clients must trust today. */
+  readonly signer: CaRoot;
+  /** Signs after `retire`; exported beside the signer, so that clients learn to trust it first. */
+  readonly next: CaRoot | null;
+}
+
+/** Rotation of the CA in two steps, each of which can be repeated after a crash. */
+export interface CaControl {
+  status(): CaStatus;
+  /** Makes the next root, unless there is one already. */
+  rotate(): Promise<CaStatus>;
+  /** Drops the signer and signs with the next root from now on; does nothing when there is none. */
+  retire(): Promise<CaStatus>;
 }
 
 // ---- logs and metrics

@@ -52,7 +52,6 @@ const STATUS_BY_CODE = {
   swap_value_refused: 502,
   shutting_down: 503,
   overloaded: 503,
-  interception_off: 503,
   emergency_stop: 503,
   upstream_timeout: 504,
 } as const;
@@ -90,6 +89,8 @@ export interface KeyveilErrorOptions {
   readonly param?: string;
   /** What caused it; logged by name, never sent. */
   readonly cause?: unknown;
+  /** Where one code is answered with another status than the table's: `mitm_disabled` is 503 in the data plane. */
+  readonly status?: number;
 }
 
 /** A refusal or failure with a stable code. The message is for people and never holds a secret value. */
@@ -102,7 +103,7 @@ export class KeyveilError extends Error {
   constructor(code: ErrorCode, message: string, options: KeyveilErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
-    this.status = STATUS_BY_CODE[code];
+    this.status = options.status ?? STATUS_BY_CODE[code];
     this.param = options.param ?? null;
   }
 }
@@ -119,3 +120,8 @@ export function errorTypeOf(status: number): ErrorType {
 
 /** All codes, for the documentation and the OpenAPI schema. */
 export const ERROR_CODES = Object.keys(STATUS_BY_CODE) as readonly ErrorCode[];
+
+/** Why the daemon could not start (or a command could not run): one line with what, where, and what to do. */
+export class StartError extends Error {
+  override readonly name = 'StartError';
+}

@@ -1,0 +1,107 @@
+// The log: JSON lines (or lines for people, on a terminal) that are built from a closed list of fields and nothing else.
+import type { Writable } from 'node:stream';
+import { pino, type Logger as Pino } from 'pino';
+import { KeyveilError, StartError } from '../model/errors.ts';
+import type { LogFields, Logger } from '../model/ports.ts';
+import { formatPretty } from './logger-pretty.ts';
+
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent';
+
+export interface LoggerOptions {
+  readonly level: LogLevel;
+  /** Lines for people in place of JSON. */
+  readonly pretty?: boolean;
+  /** Standard output unless given. */
+  readonly destination?: Pick<Writable, 'write'>;
+}
+
+const TEXT_FIELDS = [
+  'sessionId',
+  'host',
+  'method',
+  'code',
+  'reason',
+  'address',
+  'path',
+  'objectId',
+  'requestId',
+  'name',
+] as const;
+const NUMBER_FIELDS = ['port', 'status', 'durationMs', 'count', 'pid'] as const;
+const TEXT_CHARACTERS_MAX = 512;
+const MESSAGE_CHARACTERS_MAX = 1024;
+const FRAMES_MAX = 12;
+const CAUSES_MAX = 4;
+
+function cut(text: string, charactersMax: number): string {
+  return text.length > charactersMax ? `${text.slice(0, charactersMax)}…` : text;
+}
+
+// The head of a stack repeats the message, which may quote input; what follows it are frames of code.
+function framesOf(error: Error): string[] {
+  const stack = typeof error.stack === 'string' ? error.stack : '';
+  const head = error.message === '' ? -1 : stack.indexOf(error.message);
+  const body = head < 0 ? stack : stack.slice(head + error.message.length);
+  const frames = body
+    .split('\n')
+    .filter((line) => /^ {4}at \S.*(?::[0-9]+:[0-9]+\)?|<anonymous>\)?|\(native\))$/.test(line));
+  return frames.slice(0, FRAMES_MAX).map((line) => line.trim());
+}
+
+function wordOf(value: unknown): string | undefined {
+  return typeof value === 'string' && /^[\w$.-]{1,64}$/.test(value) ? value : undefined;
+}
+
+/** An error as the log shows it: class, code and frames; a message only when it is one of ours, which never quote secrets. */
+export function describeError(error: unknown, depth = 0): Record<string, unknown> {
+  if (!(error instanceof Error)) return { name: `thrown ${typeof error}` };
+  const code = wordOf((error as NodeJS.ErrnoException).code);
+  const isOurs = error instanceof KeyveilError || error instanceof StartError;
+  return {
+    name: wordOf(error.name) ?? 'Error',
+    ...(code === undefined ? {} : { code }),
+    ...(isOurs ? { message: cut(error.message, MESSAGE_CHARACTERS_MAX) } : {}),
+    frames: framesOf(error),
+    ...(error.cause === undefined || depth >= CAUSES_MAX ? {} : { cause: describeError(error.cause, depth + 1) }),
+  };
+}
+
+function pick(fields: LogFields): Record<string, unknown> {
+  const line: Record<string, unknown> = {};
+  for (const name of TEXT_FIELDS) {
+    const value = fields[name];
+    if (typeof value === 'string') line[name] = cut(value, TEXT_CHARACTERS_MAX);
+  }
+  for (const name of NUMBER_FIELDS) {
+    const value = fields[name];
+    if (typeof value === 'number') line[name] = value;
+  }
+  if (fields.error !== undefined) line['error'] = describeError(fields.error);
+  return line;
+}
+
+function createPino(options: LoggerOptions): Pino {
+  const destination = options.destination ?? pino.destination({ dest: 1, sync: true });
+  const stream =
+    options.pretty === true ? { write: (line: string) => void destination.write(formatPretty(line)) } : destination;
+  return pino(
+    {
+      level: options.level,
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+    },
+    stream as { write(line: string): void },
+  );
+}
+
+/** Creates a logger. A line is written before the call returns, so that a crash loses none. */
+export function createLogger(options: LoggerOptions): Logger {
+  const lines = createPino(options);
+  const at = (level: 'debug' | 'info' | 'warn' | 'error') => {
+    return (fields: LogFields, message: string): void => {
+      if (lines.isLevelEnabled(level)) lines[level](pick(fields), cut(message, MESSAGE_CHARACTERS_MAX));
+    };
+  };
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}

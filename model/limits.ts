@@ -30,6 +30,7 @@ export const HEADER_FIELDS_MAX = 1000;
 export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
 export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
+export const CHUNK_EXTENSION_BYTES_MAX = 4 * KIB;
 export const BODY_BUFFER_DEFAULT_BYTES = 1 * MIB;
 export const BODY_MEMORY_DEFAULT_BYTES = 64 * MIB;
 export const SPOOL_DEFAULT_BYTES = 4 * KIB * MIB;
@@ -46,8 +47,17 @@ export const UNAUTHENTICATED_SOCKETS_MAX = 1024;
 export const HTTP2_STREAMS_PER_CONNECTION_MAX = 256;
 export const LEAF_CACHE_ENTRIES_MAX = 4096;
 export const POOL_IDLE_PER_ORIGIN_MAX = 64;
+export const SWAP_PLANS_PER_POLICY_MAX = 64;
+
+export const RESOLVE_IN_FLIGHT_MAX = 16;
+export const RESOLVE_QUEUE_MAX = 1024;
+export const DIAL_ADDRESSES_MAX = 16;
+export const INTERIM_RESPONSES_MAX = 100;
+export const TLS_RESUMPTION_ENTRIES_MAX = 1024;
 
 // Data plane: times
+export const RESOLVE_TIMEOUT_MS = 10_000;
+export const DIAL_STAGGER_MS = 250;
 export const CONNECT_REQUEST_TIMEOUT_MS = 10_000;
 export const UPSTREAM_CONNECT_TIMEOUT_MS = 10_000;
 export const TLS_HANDSHAKE_TIMEOUT_MS = 10_000;
@@ -66,11 +76,16 @@ export const VEIL_COMPILED_BYTES_MAX = 4 * MIB;
 export const VEIL_IDLE_DEFAULT_MS = 20;
 
 // Store and audit
+export const POLICY_CACHE_SESSIONS_MAX = 10_000;
+export const ARCHIVED_PLACEHOLDERS_PER_VAULT_MAX = 100;
 export const OPENED_VALUE_UNUSED_MS = 60_000;
 export const AUDIT_BATCH_INTERVAL_MS = 200;
 export const AUDIT_BATCH_EVENTS_MAX = 500;
 export const AUDIT_QUEUE_EVENTS_MAX = 20_000;
 export const AUDIT_QUEUE_PER_SESSION_MAX = 5_000;
+export const AUDIT_PRUNE_EVENTS_MAX = 500;
+export const AUDIT_PRUNE_INTERVAL_MS = 60_000;
+export const AUDIT_RETRY_MS_MAX = 5_000;
 export const AUDIT_RETENTION_DEFAULT_DAYS = 30;
 export const AUDIT_DEFAULT_BYTES_MAX = 2 * KIB * MIB;
 export const AUDIT_TEXT_CHARACTERS_MAX = 2048;

@@ -18,8 +18,8 @@ const arrows: Record<string, readonly string[]> = {
 };
 /** Inside proxy/, the two pure halves: folder → the path prefixes that it may import. */
 const pureHalves: Record<string, readonly string[]> = {
-  'proxy/swap/': ['model/', 'proxy/swap/'],
-  'proxy/veil/': ['model/', 'proxy/veil/', 'proxy/swap/'],
+  'proxy/swap/': ['model/', 'proxy/swap/', 'proxy/exchange.ts'],
+  'proxy/veil/': ['model/', 'proxy/veil/', 'proxy/swap/', 'proxy/exchange.ts'],
 };
 const modelBuiltins = new Set(['node:crypto', 'node:util', 'node:url', 'node:buffer']);
 const soleImporters: Record<string, string> = {

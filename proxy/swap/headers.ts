@@ -1,4 +1,4 @@
-// Swaps placeholders in header and trailer fields, inside Basic logins too.
+// Swaps placeholders in header and trailer fields, inside Basic logins too; finds those in request targets.
 import type { MissRecord, SwapLocation, SwapRecord } from '../../model/audit.ts';
 import { KeyveilError } from '../../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX } from '../../model/limits.ts';
@@ -44,6 +44,7 @@ const LETTER_B = 0x62;
 const LOWER_CASE_BIT = 0x20;
 const FIELD_OVERHEAD_BYTES = ': \r\n'.length;
 const NO_NAMES: ReadonlySet<string> = new Set();
+const NO_MISSES: readonly MissRecord[] = [];
 
 interface Place {
   readonly location: SwapLocation;
@@ -164,4 +165,20 @@ export function swapHeaders(headers: RawHeaders, plan: SwapPlan, location: 'head
     swapping.swapAt(index);
   }
   return swapping?.result(headers) ?? { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_NAMES };
+}
+
+/**
+ * Misses in the path and in the query of a target in origin form. Placeholders consist of unreserved characters (RFC
+ * 3986 section 2.3), so a plain search finds them in every target that was written by the usual rules.
+ */
+export function findUrlMisses(target: string, plan: SwapPlan): readonly MissRecord[] {
+  if (!target.includes(PLACEHOLDER_MARKER)) return NO_MISSES;
+  const tally = new SwapTally();
+  const query = target.indexOf('?');
+  for (let match = plan.scanner.find(target, 0); match !== null; match = plan.scanner.find(target, match.end)) {
+    const entry = plan.entries[match.index] as PlanEntry;
+    const location = query >= 0 && match.start > query ? 'query' : 'path';
+    tally.missed(entry, location, entry.header === 'credential_archived' ? 'credential_archived' : 'in_url');
+  }
+  return tally.misses();
 }

@@ -2,10 +2,9 @@
 import { test } from 'tap';
 import { HEADER_BLOCK_BYTES_MAX, SWAP_PLANS_PER_POLICY_MAX } from '../../../model/limits.ts';
 import { headerFormOf } from '../../../proxy/swap/escaping.ts';
-import { swapHeaders } from '../../../proxy/swap/headers.ts';
+import { findUrlMisses, swapHeaders } from '../../../proxy/swap/headers.ts';
 import { compileSwapPlan, type SwapPlan } from '../../../proxy/swap/plan.ts';
 import { createScanner, holdsMarker } from '../../../proxy/swap/scanner.ts';
-import { findUrlMisses } from '../../../proxy/swap/url-misses.ts';
 import { placeholderOf, sessionPolicy, type CredentialInput } from '../../support/policies.ts';
 import { planOfVector, substitutionVectors } from './vectors.ts';
 

@@ -23,6 +23,9 @@ export const SESSION_TTL_MAX_SECONDS = 10 * 365 * 24 * 3600;
 export const ADMIN_BODY_BYTES_MAX = 1 * MIB;
 export const ADMIN_TOKEN_CHARACTERS_MIN = 32;
 export const ADMIN_FAILED_LOGINS_PER_MINUTE_MAX = 30;
+export const ADMIN_HEADER_BYTES_MAX = 16 * KIB;
+export const ADMIN_REQUEST_TIMEOUT_MS = 60_000;
+export const AUDIT_STREAMS_MAX = 64;
 
 // Data plane: sizes
 export const HEADER_BLOCK_BYTES_MAX = 64 * KIB;
@@ -38,6 +41,11 @@ export const SWAP_GROWTH_DEFAULT_BYTES = 16 * MIB;
 export const OBSERVED_BODY_BYTES_MAX = 1 * MIB;
 export const DECODED_BYTES_BEFORE_RATIO = 1024 * MIB;
 export const DECODED_RATIO_MAX = 200;
+export const INFLATE_TURN_BYTES = 256 * KIB;
+export const ZSTD_WINDOW_LOG_MAX = 23;
+export const SPOOL_READ_BYTES = 128 * KIB;
+export const BODY_BATCH_BYTES = 128 * KIB;
+export const CODING_PROBE_BYTES_MAX = 64 * KIB;
 export const WEBSOCKET_MESSAGE_BYTES_MAX = 16 * MIB;
 
 // Data plane: counts
@@ -48,6 +56,7 @@ export const HTTP2_STREAMS_PER_CONNECTION_MAX = 256;
 export const LEAF_CACHE_ENTRIES_MAX = 4096;
 export const POOL_IDLE_PER_ORIGIN_MAX = 64;
 export const SWAP_PLANS_PER_POLICY_MAX = 64;
+export const INFLATING_STREAMS_MAX = 2;
 
 export const RESOLVE_IN_FLIGHT_MAX = 16;
 export const RESOLVE_QUEUE_MAX = 1024;

@@ -11,9 +11,7 @@ export type RawHeaders = readonly string[];
 
 /** How the end of a body is known: there is none, its length in bytes was stated, or only its end tells. */
 export type BodyFraming =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'length'; readonly bytes: number }
-  | { readonly kind: 'stream' };
+  { readonly kind: 'none' } | { readonly kind: 'length'; readonly bytes: number } | { readonly kind: 'stream' };
 
 export type HttpVersion = '1.0' | '1.1' | '2';
 
@@ -103,6 +101,7 @@ export interface UpstreamRequestOptions {
   readonly handlers: UpstreamHandlers;
   /** The version that the client used: HTTP/2 is asked for only when the client came by it. */
   readonly clientVersion: HttpVersion;
+  /** Gives up the wait for a connection. Once there is an exchange, only its `abort` counts. */
   readonly signal: AbortSignal;
   /** Milliseconds from the end of the request until the response's head. */
   readonly responseTimeoutMs: number;

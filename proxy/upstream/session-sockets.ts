@@ -1,0 +1,87 @@
+// Knows every socket that is open or being opened for a session, so that all of them can be closed and awaited.
+import type { Duplex } from 'node:stream';
+import { KeyveilError } from '../../model/errors.ts';
+
+interface Entry {
+  readonly opening: Set<AbortController>;
+  readonly open: Set<Duplex>;
+}
+
+/** All sockets towards upstreams, by session. */
+export class SessionSockets {
+  readonly #entries = new Map<string, Entry>();
+  #onIdle: (() => void) | null = null;
+
+  /**
+   * Runs work that opens a socket, with a signal that also fires when the session is closed, and keeps the socket
+   * until it closes by itself. Rejects as the work does.
+   */
+  async open<T extends Duplex>(
+    sessionId: string,
+    signal: AbortSignal,
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const entry = this.#entry(sessionId);
+    const controller = new AbortController();
+    const onAbort = (): void => {
+      controller.abort(signal.reason);
+    };
+    entry.opening.add(controller);
+    signal.addEventListener('abort', onAbort);
+    if (signal.aborted) onAbort();
+    try {
+      const socket = await work(controller.signal);
+      if (controller.signal.aborted) {
+        socket.destroy();
+        throw new KeyveilError('upstream_connect_failed', 'The connection was given up before it was used.');
+      }
+      this.#keep(sessionId, entry, socket);
+      return socket;
+    } finally {
+      signal.removeEventListener('abort', onAbort);
+      entry.opening.delete(controller);
+      this.#forget(sessionId, entry);
+    }
+  }
+
+  /** Destroys everything that a session has open and gives up what it is opening. */
+  closeSession(sessionId: string): void {
+    const entry = this.#entries.get(sessionId);
+    if (entry === undefined) return;
+    for (const controller of entry.opening) controller.abort(new Error('the session was closed'));
+    for (const socket of entry.open) socket.destroy();
+  }
+
+  /** The same for all sessions; resolves when the last socket has closed. */
+  async closeAll(): Promise<void> {
+    for (const sessionId of [...this.#entries.keys()]) this.closeSession(sessionId);
+    if (this.#entries.size === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve;
+    });
+  }
+
+  #entry(sessionId: string): Entry {
+    let entry = this.#entries.get(sessionId);
+    if (entry === undefined) {
+      entry = { opening: new Set(), open: new Set() };
+      this.#entries.set(sessionId, entry);
+    }
+    return entry;
+  }
+
+  #keep(sessionId: string, entry: Entry, socket: Duplex): void {
+    if (socket.closed) return;
+    entry.open.add(socket);
+    socket.once('close', () => {
+      entry.open.delete(socket);
+      this.#forget(sessionId, entry);
+    });
+  }
+
+  #forget(sessionId: string, entry: Entry): void {
+    if (entry.opening.size > 0 || entry.open.size > 0) return;
+    if (this.#entries.get(sessionId) === entry) this.#entries.delete(sessionId);
+    if (this.#entries.size === 0) this.#onIdle?.();
+  }
+}

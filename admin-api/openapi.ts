@@ -1,0 +1,73 @@
+// The OpenAPI 3.1 document: generated from the routes' zod schemas, then completed and trimmed.
+import { createJsonSchemaTransform, createJsonSchemaTransformObject } from 'fastify-type-provider-zod';
+import type { FastifyDynamicSwaggerOptions, SwaggerTransform } from '@fastify/swagger';
+import type { RouteAccess } from './context.ts';
+
+const DESCRIPTION =
+  'Vaults, credentials, environments and sessions keep the wire shapes of the Claude Managed Agents API. ' +
+  'anthropic-version, anthropic-beta and ?beta=true are accepted and ignored.';
+
+const SECURITY_SCHEMES = {
+  apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
+  bearer: { type: 'http', scheme: 'bearer' },
+} as const;
+
+const toJsonSchema = createJsonSchemaTransform({});
+
+/** Marks public routes and names the scopes of the others. */
+const transform: SwaggerTransform = (input) => {
+  const result = toJsonSchema(input);
+  const access: RouteAccess = input.route.config?.access ?? ['admin'];
+  if (input.schema?.hide === true) return result;
+  const schema =
+    access === 'public'
+      ? { ...result.schema, security: [] }
+      : { ...result.schema, description: `Scopes: ${access.join(', ')}.` };
+  return { ...result, schema };
+};
+
+/** Options of @fastify/swagger. */
+export function openApiOptions(version: string): FastifyDynamicSwaggerOptions {
+  return {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Keyveil admin API',
+        version,
+        description: DESCRIPTION,
+        license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+      },
+      components: { securitySchemes: SECURITY_SCHEMES },
+      security: [{ apiKey: [] }, { bearer: [] }],
+    },
+    transform,
+    transformObject: createJsonSchemaTransformObject({}),
+  };
+}
+
+function referencedSchemas(value: unknown, found: Set<string>): Set<string> {
+  if (Array.isArray(value)) for (const item of value) referencedSchemas(item, found);
+  else if (typeof value === 'object' && value !== null) {
+    for (const [key, child] of Object.entries(value)) {
+      const name =
+        key === '$ref' && typeof child === 'string' ? /^#\/components\/schemas\/(.+)$/.exec(child)?.[1] : undefined;
+      if (name === undefined) referencedSchemas(child, found);
+      else found.add(name);
+    }
+  }
+  return found;
+}
+
+interface Document {
+  readonly paths?: unknown;
+  readonly components?: { readonly schemas?: Readonly<Record<string, unknown>> };
+}
+
+/** Leaves out component schemas that no route refers to, directly or through others. */
+export function withoutUnusedSchemas<T extends Document>(document: T): T {
+  const schemas = document.components?.schemas ?? {};
+  const used = referencedSchemas(document.paths, new Set());
+  for (const name of used) referencedSchemas(schemas[name], used);
+  const kept = Object.fromEntries(Object.entries(schemas).filter(([name]) => used.has(name)));
+  return { ...document, components: { ...document.components, schemas: kept } };
+}

@@ -40,7 +40,8 @@ test('a leaf for a name is signed by the root, names the host, and nothing else'
     t.equal(leaf.checkHost(name, { subject: 'never' }), name);
     t.equal(leaf.checkHost(`x.${name}`), undefined);
     t.equal(leaf.ca, false);
-    t.equal(leaf.subject, name.length <= 64 ? `CN=${name}` : undefined, 'a common name of at most 64 characters');
+    // Node.js 20 says undefined where later ones have an empty string.
+    t.equal(leaf.subject || null, name.length <= 64 ? `CN=${name}` : null, 'a common name of at most 64 characters');
   }
   t.equal(names.longestWithCommonName.length, 64);
   t.equal(names.shortestWithout.length, 65);

@@ -105,6 +105,13 @@ export interface ControlStore {
   check(): Promise<void>;
 }
 
+/** Plain values that the daemon keeps for itself. */
+export interface Settings {
+  get(name: string): Promise<string | null>;
+  put(name: string, value: string): Promise<void>;
+  delete(name: string): Promise<void>;
+}
+
 // ---- store, data plane
 
 /** An active, mountable credential as the data plane sees it. */

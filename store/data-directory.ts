@@ -1,0 +1,102 @@
+// The data directory: its name for each file, its mode, and the lock that lets one daemon at a time serve it.
+import { chmodSync, existsSync, mkdirSync, statSync, writeFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { StartError } from '../model/errors.ts';
+import { createPrivateFile, openLockFile, securePrivateFiles, sqliteCodeOf } from './database.ts';
+
+/** Names of the files in a data directory. */
+export interface DataPaths {
+  readonly controlDatabase: string;
+  readonly auditDatabase: string;
+  readonly masterKey: string;
+  readonly lock: string;
+}
+
+export function dataPathsOf(directory: string): DataPaths {
+  return {
+    controlDatabase: join(directory, 'keyveil.db'),
+    auditDatabase: join(directory, 'audit.db'),
+    masterKey: join(directory, 'master.key'),
+    lock: join(directory, 'keyveil.lock'),
+  };
+}
+
+function codeOf(error: unknown): string {
+  return (error as NodeJS.ErrnoException).code ?? 'unknown error';
+}
+
+/**
+ * Makes the directory with mode 0700 when it is missing, takes rights away from other users, and tries to write to it.
+ * Returns a line per corrected mode; throws a StartError when it can't be used.
+ */
+export function prepareDataDirectory(directory: string): readonly string[] {
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    const mode = statSync(directory).mode & 0o777;
+    const isTooWide = (mode & 0o077) !== 0;
+    if (isTooWide) chmodSync(directory, 0o700);
+    const probe = join(directory, `.probe-${process.pid}`);
+    writeFileSync(probe, '', { flag: 'wx', mode: 0o600 });
+    rmSync(probe);
+    if (!isTooWide) return [];
+    return [`${directory} could be entered by other users (mode 0${mode.toString(8)}); its mode is 0700 now.`];
+  } catch (error) {
+    throw new StartError(
+      `The data directory ${directory} can't be used (${codeOf(error)}). Give one that this user can write: KEYVEIL_DATA_DIR or --data-dir.`,
+      { cause: error },
+    );
+  }
+}
+
+/** A held lock. */
+export interface DataLock {
+  /** Idempotent. */
+  release(): void;
+}
+
+/**
+ * Takes the directory's lock: a lock of the operating system on a file, so that it ends with the process however that
+ * ends. Throws a StartError when another process has it.
+ */
+export function acquireDataLock(directory: string): DataLock {
+  const path = dataPathsOf(directory).lock;
+  if (existsSync(path)) securePrivateFiles([path]);
+  else createLockFile(path);
+  const database = openLockFile(path);
+  try {
+    database.pragma('journal_mode = MEMORY');
+    database.pragma('locking_mode = EXCLUSIVE');
+    database.exec('BEGIN EXCLUSIVE');
+  } catch (error) {
+    database.close();
+    if (sqliteCodeOf(error) !== 'SQLITE_BUSY') {
+      throw new StartError(
+        `The lock ${path} can't be taken (${sqliteCodeOf(error) ?? codeOf(error)}). Remove the file if no daemon runs.`,
+        {
+          cause: error,
+        },
+      );
+    }
+    throw new StartError(
+      `Another Keyveil process uses the data directory ${directory}. Stop it first, or give another directory.`,
+      {
+        cause: error,
+      },
+    );
+  }
+  return {
+    release() {
+      if (database.open) database.close();
+    },
+  };
+}
+
+function createLockFile(path: string): void {
+  try {
+    createPrivateFile(path);
+  } catch (error) {
+    // Another process was faster; who holds the lock is decided by the lock.
+    if (codeOf(error) === 'EEXIST') securePrivateFiles([path]);
+    else throw error;
+  }
+}

@@ -48,6 +48,10 @@ export class AuditTrail {
     this.#createdAt = ports.clock.now();
   }
 
+  get sessionId(): string | null {
+    return this.#start.sessionId;
+  }
+
   get finished(): boolean {
     return this.#finished;
   }

@@ -1,6 +1,6 @@
 // One request under way: the upstream's answer on its way to the client, and the end of both, recorded once.
 import type { Duplex } from 'node:stream';
-import type { ConnectionReason } from '../model/audit.ts';
+import type { AuditReason, ConnectionReason } from '../model/audit.ts';
 import type { KeyveilError } from '../model/errors.ts';
 import type { AuditTrail } from './audit-trail.ts';
 import type { ClientExchange } from './client-exchange.ts';
@@ -153,6 +153,11 @@ export class Forward implements UpstreamHandlers {
     this.pump?.stop();
   }
 
+  /** The connections were handed over, and both are closed. */
+  complete(outcome: 'forwarded' | 'failed', reason: AuditReason | null): void {
+    this.#settle(outcome, reason);
+  }
+
   #abandon(reason: ConnectionReason): void {
     if (this.#isSettled) return;
     this.#upstream?.abort();
@@ -160,7 +165,7 @@ export class Forward implements UpstreamHandlers {
     this.#settle('failed', reason);
   }
 
-  #settle(outcome: 'forwarded' | 'refused' | 'failed', reason: KeyveilError['code'] | ConnectionReason | null): void {
+  #settle(outcome: 'forwarded' | 'refused' | 'failed', reason: AuditReason | null): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
     const { trail, onSettled } = this.#options;

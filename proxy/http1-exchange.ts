@@ -146,7 +146,7 @@ export class Http1Reply implements ClientReply {
     this.#hasEnded = true;
 
     this.#response.destroy();
-    socket.destroy();
+    this.#socket.destroy();
   }
 
   #close(): void {

@@ -18,8 +18,12 @@ import { createBodyObserver } from './swap/observer.ts';
 import { compileSwapPlan, type SwapPlan } from './swap/plan.ts';
 import type { Tunnel } from './tunnels.ts';
 import { narrowAcceptEncoding } from './veil/accept-encoding.ts';
-import { compileVeil, type Veil } from './veil/compile.ts';
+import { compileVeil } from './veil/compile.ts';
 import { createResponseVeil } from './veil/response-veil.ts';
+import { veilHeaders } from './veil/veil-headers.ts';
+import type { Veil } from './veil/veil.ts';
+import { switchToWebSocket } from './websocket-switch.ts';
+import { upgradeRequestHeaders, type UpgradeClient } from './websocket.ts';
 
 const EXPECT = new Set(['expect']);
 const NO_SENSITIVE_NAMES: ReadonlySet<string> = new Set();
@@ -42,6 +46,21 @@ interface Outgoing {
   readonly pump: RequestPump | null;
 }
 
+/** One request on its way through. */
+interface Run {
+  readonly forward: Forward;
+  readonly startedAt: number;
+  readonly upgrade: UpgradeClient | null;
+}
+
+/** What the steps after the swap of the head go on with. */
+interface Swapped {
+  readonly target: string;
+  readonly swapped: HeaderSwap;
+  readonly rules: Rules;
+  readonly forward: Forward;
+}
+
 export class Pipeline {
   readonly #ports: ProxyPorts;
   readonly state: PipelineState = { isDraining: false };
@@ -51,7 +70,7 @@ export class Pipeline {
   }
 
   /** Handles one request of a tunnel. Never rejects: every end is an answer or a dead connection, and one audit row. */
-  async run(tunnel: Tunnel, exchange: ClientExchange): Promise<void> {
+  async run(tunnel: Tunnel, exchange: ClientExchange, upgrade: UpgradeClient | null = null): Promise<void> {
     const { clock, metrics, logger } = this.#ports;
     const startedAt = performance.now();
     const before = tunnel.previous();
@@ -69,7 +88,7 @@ export class Pipeline {
     });
     try {
       if (before !== undefined) await before;
-      await this.#forward(tunnel, exchange, { forward, startedAt });
+      await this.#forward(tunnel, exchange, { forward, startedAt, upgrade });
     } catch (error) {
       forward.fail(error);
     }
@@ -84,8 +103,8 @@ export class Pipeline {
     );
   }
 
-  async #forward(tunnel: Tunnel, exchange: ClientExchange, run: { forward: Forward; startedAt: number }): Promise<void> {
-    const { forward } = run;
+  async #forward(tunnel: Tunnel, exchange: ClientExchange, run: Run): Promise<void> {
+    const { forward, upgrade } = run;
     const { request } = exchange;
     const target = requireSameDestination(request, tunnel.authority, tunnel.scheme);
     const rules = await this.#readRules(tunnel);
@@ -97,7 +116,10 @@ export class Pipeline {
     };
     const swapped = this.#swapHead(request, target, rules, forward);
     this.#drawVeil(request, rules, { forward, swapped });
-    const outgoing = await this.#prepare(tunnel, exchange, { target, swapped, rules, forward });
+    const outgoing =
+      upgrade === null
+        ? await this.#prepare(tunnel, exchange, { target, swapped, rules, forward })
+        : this.#prepareUpgrade(tunnel, exchange, { target, swapped, rules, forward, upgrade });
     if (forward.isSettled) return;
     forward.pump = outgoing.pump;
     this.#ports.metrics.overhead(performance.now() - run.startedAt);
@@ -148,16 +170,16 @@ export class Pipeline {
     if (rules.veil === null) return;
     const { settings } = this.#ports;
     const veil = rules.veil.withBasicTokens(run.swapped.basicTokens);
-    run.forward.veilHeaders = (headers) => veil.headers(headers).headers;
+    run.forward.veilHeaders = (headers) => veilHeaders(veil, headers, new Map());
     run.forward.veilWith((downstream, source) =>
       createResponseVeil({
         veil,
         method: request.method,
-        clientHttp2: request.httpVersion === '2',
         downstream,
         source,
         bufferBytes: settings.bodyBufferBytes,
         idleMs: settings.veilIdleMs,
+        memory: this.#ports.bodies.memoryFor(run.forward.trail.sessionId),
       }),
     );
   }
@@ -165,7 +187,7 @@ export class Pipeline {
   async #prepare(
     tunnel: Tunnel,
     exchange: ClientExchange,
-    run: { target: string; swapped: HeaderSwap; rules: Rules; forward: Forward },
+    run: Swapped,
   ): Promise<Outgoing> {
     const { request } = exchange;
     const { plan } = run.rules;
@@ -197,6 +219,28 @@ export class Pipeline {
     };
     const pump = this.#createPump(exchange, run, prepared.body);
     return { request: { ...base, headers: prepared.headers, body: prepared.framing }, pump };
+  }
+
+  #prepareUpgrade(tunnel: Tunnel, exchange: ClientExchange, run: Swapped & { upgrade: UpgradeClient }): Outgoing {
+    const { forward, rules, swapped, target, upgrade } = run;
+    const swapsMessages = rules.plan !== null && rules.plan.swapsBody;
+    const isRewritten = swapsMessages || rules.veil !== null;
+    const headers = upgradeRequestHeaders(withHost(swapped.headers, tunnel), upgrade, isRewritten);
+    forward.takeUpgrade = (head, upstream, firstBytes) =>
+      switchToWebSocket({
+        forward,
+        upgrade,
+        head,
+        upstream,
+        firstBytes,
+        currentPlan: swapsMessages ? async () => (await this.#readRules(tunnel)).plan : null,
+        veil: rules.veil,
+        currentVeil: async () => (await this.#readRules(tunnel)).veil,
+      });
+    const { method } = exchange.request;
+    const { sensitiveNames } = swapped;
+    const body = { kind: 'none' } as const;
+    return { request: { method, target, sensitiveNames, headers, body, upgrade: 'websocket' }, pump: null };
   }
 
   #createPump(

@@ -101,8 +101,7 @@ export class TunnelRegistry {
     if (this.#count >= this.#settings.tunnelsMax || own.size >= this.#settings.tunnelsPerSessionMax) {
       throw new KeyveilError(
         'overloaded',
-        'Too many tunnels are open. Close some, or ask the operator to raise KEYVEIL_TUNNELS_MAX or ' +
-          'KEYVEIL_TUNNELS_PER_SESSION_MAX.',
+        'Too many tunnels are open. Close some, or try again in a moment.',
       );
     }
     own.add(tunnel);

@@ -1,0 +1,97 @@
+// Puts the data plane together: the proxy with its upstream side, its bodies' resources and its reader of policies.
+import { join } from 'node:path';
+import type { AddressInfo } from 'node:net';
+import * as limits from '../model/limits.ts';
+import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics } from '../model/ports.ts';
+import { createProxy, type Proxy } from '../proxy/listener.ts';
+import type { Upstream } from '../proxy/exchange.ts';
+import type { ProxySettings } from '../proxy/settings.ts';
+import { openBodyResources, type BodyResources } from '../proxy/swap/body-resources.ts';
+import { createUpstream } from '../proxy/upstream/upstream.ts';
+import type { Config } from './config.ts';
+
+export interface DataPlaneParts {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: ProxyMetrics;
+  readonly audit: AuditSink;
+  readonly policies: PolicyReader;
+  readonly leaves: LeafSource;
+  /** The daemon's own sockets besides the proxy's. */
+  readonly adminAddress: () => AddressInfo | null;
+}
+
+export interface DataPlane {
+  readonly proxy: Proxy;
+  readonly upstream: Upstream;
+  readonly bodies: BodyResources;
+  /** Binds the proxy port. */
+  listen(): Promise<AddressInfo>;
+  close(): Promise<void>;
+}
+
+/** The data plane's settings, from the configuration and the fixed limits. */
+export function proxySettingsOf(config: Config): ProxySettings {
+  return {
+    interceptionOn: config.interceptionOn,
+    veilOn: config.veilOn,
+    veilIdleMs: config.veilIdleMs,
+    passthroughHosts: config.passthroughHosts.hosts,
+    allowedPorts: config.allowedPorts === 'every' ? null : config.allowedPorts,
+    bodyBufferBytes: config.bodyBufferBytes,
+    responseTimeoutMs: limits.RESPONSE_HEADERS_TIMEOUT_MS,
+    tunnelIdleTimeoutMs: limits.TUNNEL_IDLE_TIMEOUT_MS,
+    requestHeadersTimeoutMs: limits.REQUEST_HEADERS_TIMEOUT_MS,
+    handshakeTimeoutMs: limits.TLS_HANDSHAKE_TIMEOUT_MS,
+    firstBytesTimeoutMs: limits.FIRST_BYTES_TIMEOUT_MS,
+    connectRequestTimeoutMs: limits.CONNECT_REQUEST_TIMEOUT_MS,
+    tunnelsPerSessionMax: limits.TUNNELS_PER_SESSION_MAX,
+    tunnelsMax: limits.TUNNELS_MAX,
+    unauthenticatedSocketsMax: limits.UNAUTHENTICATED_SOCKETS_MAX,
+    tls:
+      config.proxyTls === null
+        ? null
+        : { cert: Buffer.from(config.proxyTls.certPem), key: config.proxyTls.keyPem.reveal() },
+  };
+}
+
+function createUpstreamOf(config: Config, ownListeners: () => readonly AddressInfo[]): Upstream {
+  const chained = config.upstreamProxy;
+  return createUpstream({
+    allowedCidrs: config.allowedPrivateCidrs,
+    ownListeners,
+    extraCaPem: config.upstreamCaPem,
+    overrides: config.upstreamOverrides,
+    chainedProxy: chained === null ? null : { ...chained, noProxy: config.upstreamNoProxy.hosts },
+  });
+}
+
+/** Creates the data plane; nothing listens yet. */
+export async function openDataPlane(config: Config, parts: DataPlaneParts): Promise<DataPlane> {
+  let proxyAddress: AddressInfo | null = null;
+  const upstream = createUpstreamOf(config, () =>
+    [proxyAddress, parts.adminAddress()].filter((address) => address !== null),
+  );
+  const bodies = await openBodyResources({
+    spoolDirectory: join(config.dataDir, 'spool'),
+    spoolBytes: config.spoolBytes,
+    bufferBytes: config.bodyBufferBytes,
+    memoryBytes: config.bodyMemoryBytes,
+    growthBytes: config.swapGrowthBytes,
+  });
+  const proxy = createProxy({ ...parts, upstream, bodies, settings: proxySettingsOf(config) });
+  return {
+    proxy,
+    upstream,
+    bodies,
+    async listen() {
+      proxyAddress = await proxy.listen(config.proxyListen);
+      return proxyAddress;
+    },
+    async close() {
+      await proxy.close();
+      await upstream.close();
+      await bodies.close();
+    },
+  };
+}

@@ -1,0 +1,64 @@
+// The first bytes of a tunnel: read without taking them away from whoever handles the connection next.
+import type { Duplex } from 'node:stream';
+
+/** How to go on with a connection. */
+export type Protocol = 'tls' | 'http1' | 'unsupported';
+
+const TLS_HANDSHAKE = 0x16;
+// The longest beginning that tells an HTTP/1 request line from the HTTP/2 preface (RFC 9113 section 3.4).
+const PREFACE = 'PRI * HTTP/2.0';
+const METHOD_CHARACTER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+
+/** Decides by what has arrived; null while it could still be either. */
+export function decideProtocol(bytes: Buffer): Protocol | null {
+  if (bytes.length === 0) return null;
+  if (bytes[0] === TLS_HANDSHAKE) return 'tls';
+  // RFC 9112 section 2.2: empty lines before a request line are to be ignored.
+  const text = bytes.toString('latin1', 0, 64).replace(/^[\r\n]+/, '');
+  if (text === '') return bytes.length < 64 ? null : 'unsupported';
+  if (text.startsWith(PREFACE)) return 'unsupported';
+  if (PREFACE.startsWith(text)) return null;
+  const space = text.indexOf(' ');
+  const method = space < 0 ? text : text.slice(0, space);
+  if (!METHOD_CHARACTER.test(method) || method.length > 32) return 'unsupported';
+  return space < 0 ? null : 'http1';
+}
+
+/**
+ * Resolves with what `decide` makes of the first bytes, which stay in the socket for the next reader. Resolves with
+ * null when the time is over or the connection ends first.
+ */
+export function peek<Result>(
+  socket: Duplex,
+  timeoutMs: number,
+  decide: (bytes: Buffer) => Result | null,
+): Promise<Result | null> {
+  return new Promise((resolve) => {
+    let seen: Buffer = Buffer.alloc(0);
+    const finish = (result: Result | null): void => {
+      clearTimeout(timer);
+      socket.off('readable', read);
+      socket.off('end', stop);
+      socket.off('close', stop);
+      socket.off('error', stop);
+      if (seen.length > 0 && !socket.destroyed) socket.unshift(seen);
+      resolve(result);
+    };
+    const stop = (): void => finish(null);
+    const read = (): void => {
+      for (;;) {
+        const chunk = socket.read() as Buffer | null;
+        if (chunk === null) return;
+        seen = seen.length === 0 ? chunk : Buffer.concat([seen, chunk]);
+        const result = decide(seen);
+        if (result !== null) return finish(result);
+      }
+    };
+    const timer = setTimeout(stop, timeoutMs);
+    socket.on('readable', read);
+    socket.on('end', stop);
+    socket.on('close', stop);
+    socket.on('error', stop);
+    read();
+  });
+}

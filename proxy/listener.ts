@@ -1,0 +1,243 @@
+// The proxy port: CONNECT requests and plain requests in absolute form, from the first byte to the 200 or the refusal.
+import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import { tryParseAuthority, type Authority } from '../model/authority.ts';
+import { KeyveilError } from '../model/errors.ts';
+import { authenticate, requireAdmitted, requireInterception } from './admission.ts';
+import { AuditTrail } from './audit-trail.ts';
+import { headerValue, type Destination } from './exchange.ts';
+import { createHttp1Server, describeParserError, STRICT_SERVER_OPTIONS } from './http1-server.ts';
+import { createHttp2Server } from './http2-server.ts';
+import { Pipeline } from './pipeline.ts';
+import { servePlainRequest } from './plain-request.ts';
+import { answerAndClose } from './raw-reply.ts';
+import { answerError, toKeyveilError } from './responses.ts';
+import { SessionWatch } from './session-watch.ts';
+import type { ProxyPorts } from './settings.ts';
+import { serveTunnel, type TunnelServers } from './tunnel.ts';
+import { Tunnel, TunnelRegistry } from './tunnels.ts';
+import { UnauthenticatedSockets } from './unauthenticated.ts';
+
+const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
+
+export interface Proxy {
+  /** Binds; rejects with the system's error. */
+  listen(address: { readonly host: string; readonly port: number }): Promise<AddressInfo>;
+  /** Answers 503 to new tunnels and requests and stops listening; what is under way goes on. */
+  drain(): void;
+  /** Resolves when no request is under way. */
+  idle(): Promise<void>;
+  /** Looks at once for sessions that have ended. */
+  settle(): Promise<void>;
+  readonly tunnelCount: number;
+  /** Closes everything and waits for it. */
+  close(): Promise<void>;
+}
+
+class ProxyServer implements Proxy {
+  readonly #ports: ProxyPorts;
+  readonly #server: Server;
+  readonly #registry: TunnelRegistry;
+  readonly #pipeline: Pipeline;
+  readonly #inner: TunnelServers;
+  readonly #watch: SessionWatch;
+  readonly #unauthenticated: UnauthenticatedSockets;
+  readonly #sockets = new Set<Socket>();
+
+  constructor(ports: ProxyPorts) {
+    this.#ports = ports;
+    const { settings } = ports;
+    this.#registry = new TunnelRegistry(settings);
+    this.#pipeline = new Pipeline(ports);
+    this.#inner = {
+      http1: createHttp1Server(this.#pipeline, ports),
+      http2: createHttp2Server(this.#pipeline, ports),
+    };
+    this.#watch = new SessionWatch({ ...ports, registry: this.#registry });
+    this.#unauthenticated = new UnauthenticatedSockets(ports);
+    this.#server =
+      settings.tls === null
+        ? createHttpServer(STRICT_SERVER_OPTIONS)
+        : createHttpsServer({ ...STRICT_SERVER_OPTIONS, ...settings.tls, minVersion: 'TLSv1.2' });
+    this.#server.maxHeadersCount = 0;
+    this.#wire();
+  }
+
+  get tunnelCount(): number {
+    return this.#registry.count;
+  }
+
+  #wire(): void {
+    const server = this.#server;
+    server.on('connection', (socket: Socket) => this.#track(socket));
+    server.on('secureConnection', (socket: Socket) => this.#unauthenticated.add(socket));
+    server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
+      void this.#onConnect(request, socket, head);
+    });
+    const onRequest = (request: IncomingMessage, response: ServerResponse): void => void this.#onRequest(request, response);
+    server.on('request', onRequest);
+    server.on('checkContinue', onRequest);
+    server.on('checkExpectation', onRequest);
+    server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
+      const error = describeParserError(cause);
+      if (error === null) return void socket.destroy();
+      this.#ports.metrics.request('refused', error.code);
+      answerAndClose(socket, error, '');
+    });
+  }
+
+  /** Every socket has an error handler from its first moment. */
+  #track(socket: Socket): void {
+    socket.on('error', () => socket.destroy());
+    socket.setNoDelay(true);
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+    if (this.#ports.settings.tls === null) this.#unauthenticated.add(socket);
+  }
+
+  async #onConnect(request: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
+    socket.on('error', () => socket.destroy());
+    if (head.length > 0) socket.unshift(head);
+    const authority = tryParseAuthority(request.url ?? '');
+    try {
+      const opened = await this.#admit(request, socket, authority);
+      if (opened !== null) await serveTunnel(opened, this.#inner, this.#ports);
+    } catch (error) {
+      this.#refuse(socket, error, { authority, field: headerValue(request.rawHeaders, 'proxy-authorization') });
+    }
+  }
+
+  /** Syntax, session, port, environment, address; then the 200. Null when the client has gone meanwhile. */
+  async #admit(request: IncomingMessage, socket: Socket, authority: Authority | null) {
+    const { policies, settings, audit, upstream, clock, metrics } = this.#ports;
+    if (authority === null) {
+      throw new KeyveilError('bad_request', 'CONNECT needs host:port, with a host name or IP address and a port from 1 to 65535.');
+    }
+    if (this.#pipeline.state.isDraining) throw new KeyveilError('shutting_down', 'Keyveil is shutting down.');
+    const policy = await authenticate(policies, headerValue(request.rawHeaders, 'proxy-authorization'));
+    this.#unauthenticated.admit(socket);
+    const tunnel = new Tunnel({ policy, authority, socket, nowMs: clock.now() });
+    try {
+      await audit.ready(policy.sessionId);
+      requireAdmitted(policy, authority, settings);
+      requireInterception(policy, settings);
+      this.#registry.add(tunnel);
+    } catch (error) {
+      throw new Refusal(error, policy.sessionId);
+    }
+    metrics.tunnels(1);
+    const abortion = new AbortController();
+    socket.once('close', () => {
+      abortion.abort();
+      this.#registry.remove(tunnel);
+      metrics.tunnels(-1);
+    });
+    const destination: Destination = {
+      sessionId: policy.sessionId,
+      scheme: 'https',
+      authority,
+      allowedPrivateCidrs: policy.allowedPrivateCidrs,
+    };
+    try {
+      await upstream.vet(destination, abortion.signal);
+    } catch (error) {
+      throw new Refusal(error, policy.sessionId);
+    }
+    if (socket.destroyed) return null;
+    socket.write(ESTABLISHED);
+    return { tunnel, socket, destination };
+  }
+
+  async #onRequest(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { registry, pipeline, ports } = { registry: this.#registry, pipeline: this.#pipeline, ports: this.#ports };
+    this.#unauthenticated.admit(request.socket);
+    try {
+      await servePlainRequest(request, response, { registry, pipeline, ports });
+    } catch (error) {
+      const known = this.#record(error, { authority: null, field: headerValue(request.rawHeaders, 'proxy-authorization') });
+      if (response.headersSent || response.destroyed) return void request.socket.destroy();
+      const answer = answerError(known, '');
+      // RFC 9110 section 15.5.8: after a 407 the client comes again, on this connection or on a new one.
+      response.writeHead(answer.status, answer.reason, [...answer.headers, 'Connection', 'close']);
+      response.end(answer.body);
+      this.#unauthenticated.count(request.socket, known);
+    }
+  }
+
+  #refuse(socket: Socket, error: unknown, asked: { authority: Authority | null; field: string | undefined }): void {
+    const known = this.#record(error, asked);
+    this.#unauthenticated.count(socket, known);
+    answerAndClose(socket, known, asked.authority?.host ?? '');
+  }
+
+  /** Writes a refusal of a session's to the audit log; refusals without a session are counted, not written one by one. */
+  #record(error: unknown, asked: { authority: Authority | null; field: string | undefined }): KeyveilError {
+    const cause = error instanceof Refusal ? error.cause : error;
+    const known = toKeyveilError(cause);
+    if (known.code === 'internal_error') this.#ports.logger.error({ error: cause }, 'A tunnel could not be opened.');
+    if (!(error instanceof Refusal)) {
+      this.#ports.metrics.request('refused', known.code);
+      return known;
+    }
+    const { host = '', port = 0 } = asked.authority ?? {};
+    const trail = new AuditTrail(
+      { sessionId: error.sessionId, method: 'CONNECT', scheme: 'tunnel', host, port, target: '', httpVersion: '1.1' },
+      this.#ports,
+    );
+    trail.status = known.status;
+    trail.finish(known.status >= 500 ? 'failed' : 'refused', known.code);
+    return known;
+  }
+
+  listen(address: { readonly host: string; readonly port: number }): Promise<AddressInfo> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(address.port, address.host, () => {
+        this.#server.off('error', reject);
+        this.#server.on('error', (error) => this.#ports.logger.error({ error }, 'The proxy port failed.'));
+        resolve(this.#server.address() as AddressInfo);
+      });
+    });
+  }
+
+  drain(): void {
+    this.#pipeline.state.isDraining = true;
+    this.#server.close();
+  }
+
+  async idle(): Promise<void> {
+    while (this.#registry.all().some((tunnel) => tunnel.openRequests > 0 || tunnel.isRelay)) {
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+  }
+
+  settle(): Promise<void> {
+    return this.#watch.settle();
+  }
+
+  async close(): Promise<void> {
+    this.#pipeline.state.isDraining = true;
+    this.#unauthenticated.close();
+    await this.#watch.close();
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    const gone = [...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
+    for (const socket of this.#sockets) socket.destroy();
+    await Promise.all([closed, ...gone]);
+  }
+}
+
+/** A refusal of a session that is known, so that it is written to the audit log. */
+class Refusal extends Error {
+  readonly sessionId: string;
+
+  constructor(cause: unknown, sessionId: string) {
+    super('refused', { cause });
+    this.sessionId = sessionId;
+  }
+}
+
+/** Creates the data plane; nothing listens yet. */
+export function createProxy(ports: ProxyPorts): Proxy {
+  return new ProxyServer(ports);
+}

@@ -1,0 +1,57 @@
+// Terminates TLS inside a tunnel with a leaf for its host, and refuses a server name that names another host.
+import { TLSSocket } from 'node:tls';
+import type { SecureContext } from 'node:tls';
+import type { Socket } from 'node:net';
+import { normaliseHost } from '../model/authority.ts';
+
+/** Why a handshake did not end in a session. */
+export type HandshakeFailure = 'sni_mismatch' | 'tls_handshake_failed';
+
+export type HandshakeResult =
+  | { readonly ok: true; readonly socket: TLSSocket; readonly protocol: 'h2' | 'http/1.1' }
+  | { readonly ok: false; readonly reason: HandshakeFailure };
+
+export interface TerminateOptions {
+  /** Normalised host of the CONNECT authority. */
+  readonly host: string;
+  readonly context: SecureContext;
+  readonly timeoutMs: number;
+  readonly protocols: readonly string[];
+}
+
+/**
+ * Runs the server's side of the handshake. The socket may hold unread bytes of the ClientHello. Resolves in every
+ * case; on failure the connection is destroyed.
+ */
+export function terminateTls(raw: Socket, options: TerminateOptions): Promise<HandshakeResult> {
+  return new Promise((resolve) => {
+    let reason: HandshakeFailure = 'tls_handshake_failed';
+    const socket = new TLSSocket(raw, {
+      isServer: true,
+      secureContext: options.context,
+      ALPNProtocols: [...options.protocols],
+      // RFC 6066 section 3: no name for IP literals; a name that is sent must be the tunnel's.
+      SNICallback: (name, done) => {
+        if (normaliseHost(name) === options.host) return done(null, options.context);
+        reason = 'sni_mismatch';
+        return done(new Error('The server name is not the host of the tunnel.'));
+      },
+    });
+    const timer = setTimeout(() => socket.destroy(), options.timeoutMs);
+    const fail = (): void => {
+      clearTimeout(timer);
+      raw.destroy();
+      resolve({ ok: false, reason });
+    };
+    // From here on every error of this socket has a listener; who takes the socket over adds its own.
+    socket.on('error', fail);
+    socket.once('close', fail);
+    socket.once('secure', () => {
+      clearTimeout(timer);
+      socket.off('close', fail);
+      socket.off('error', fail);
+      socket.on('error', () => raw.destroy());
+      resolve({ ok: true, socket, protocol: socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1' });
+    });
+  });
+}

@@ -1,0 +1,126 @@
+// What travels inside a tunnel: TLS is terminated, plain HTTP is handled as such, pass-through hosts are relayed.
+import type { Socket } from 'node:net';
+import { normaliseHost } from '../model/authority.ts';
+import type { ConnectionReason } from '../model/audit.ts';
+import { AuditTrail } from './audit-trail.ts';
+import { parseClientHello, type ClientHello } from './client-hello.ts';
+import type { Destination } from './exchange.ts';
+import { decideProtocol, peek } from './first-bytes.ts';
+import type { Http1Server } from './http1-server.ts';
+import type { Http2Server } from './http2-server.ts';
+import { relay } from './relay.ts';
+import { toKeyveilError } from './responses.ts';
+import type { ProxyPorts } from './settings.ts';
+import { terminateTls } from './tunnel-tls.ts';
+import type { Tunnel } from './tunnels.ts';
+
+const PROTOCOLS = ['h2', 'http/1.1'];
+
+export interface TunnelServers {
+  readonly http1: Http1Server;
+  readonly http2: Http2Server;
+}
+
+/** A tunnel that was opened: the client has got its 200. */
+export interface OpenedTunnel {
+  readonly tunnel: Tunnel;
+  readonly socket: Socket;
+  readonly destination: Destination;
+}
+
+/** Serves one tunnel; resolves when its connection has been handed over or closed. */
+export async function serveTunnel(opened: OpenedTunnel, servers: TunnelServers, ports: ProxyPorts): Promise<void> {
+  const { tunnel, socket } = opened;
+  const { settings } = ports;
+  if (!settings.interceptionOn || settings.passthroughHosts.covers(tunnel.authority.host)) {
+    await relayUnread(opened, ports);
+    return;
+  }
+  const protocol = await peek(socket, settings.firstBytesTimeoutMs, decideProtocol);
+  switch (protocol) {
+    case 'tls':
+      await serveTls(opened, servers, ports);
+      return;
+    case 'http1':
+      markIdle(tunnel, ports);
+      servers.http1.serve(socket, tunnel);
+      return;
+    case 'unsupported':
+    case null:
+      refuse(opened, ports, 'unsupported_protocol');
+  }
+}
+
+function markIdle(tunnel: Tunnel, ports: ProxyPorts): void {
+  tunnel.idleSince = ports.clock.now();
+  tunnel.idleBytesRead = tunnel.bytesRead;
+}
+
+function openTrail(tunnel: Tunnel, ports: ProxyPorts): AuditTrail {
+  const { sessionId, authority } = tunnel;
+  const { host, port } = authority;
+  return new AuditTrail(
+    { sessionId, method: 'CONNECT', scheme: 'tunnel', host, port, target: '', httpVersion: '1.1' },
+    ports,
+  );
+}
+
+function refuse(opened: OpenedTunnel, ports: ProxyPorts, reason: ConnectionReason): void {
+  const { tunnel, socket } = opened;
+  // A client that opened a tunnel and left without a word asked for nothing.
+  if (!socket.readableEnded && !socket.destroyed) openTrail(tunnel, ports).finish('refused', reason);
+  socket.destroy();
+}
+
+async function serveTls(opened: OpenedTunnel, servers: TunnelServers, ports: ProxyPorts): Promise<void> {
+  const { tunnel, socket } = opened;
+  const { host } = tunnel.authority;
+  const context = ports.leaves.contextFor(host);
+  const handshake = await terminateTls(socket, {
+    host,
+    context: context instanceof Promise ? await context : context,
+    timeoutMs: ports.settings.handshakeTimeoutMs,
+    protocols: PROTOCOLS,
+  });
+  if (!handshake.ok) {
+    openTrail(tunnel, ports).finish('refused', tunnel.cutReason ?? handshake.reason);
+    return;
+  }
+  tunnel.scheme = 'https';
+  markIdle(tunnel, ports);
+  if (handshake.protocol === 'http/1.1') {
+    servers.http1.serve(handshake.socket, tunnel);
+    return;
+  }
+  tunnel.isMultiplexed = true;
+  servers.http2.serve(handshake.socket, tunnel);
+}
+
+function readHello(bytes: Buffer): ClientHello | null {
+  const hello = parseClientHello(bytes);
+  return hello.kind === 'incomplete' ? null : hello;
+}
+
+async function relayUnread(opened: OpenedTunnel, ports: ProxyPorts): Promise<void> {
+  const { tunnel, socket, destination } = opened;
+  const hello = await peek(socket, ports.settings.firstBytesTimeoutMs, readHello);
+  if (hello === null || hello.kind !== 'hello') return refuse(opened, ports, 'unsupported_protocol');
+  if (hello.serverName !== null && normaliseHost(hello.serverName) !== tunnel.authority.host) {
+    return refuse(opened, ports, 'sni_mismatch');
+  }
+  const trail = openTrail(tunnel, ports);
+  tunnel.isRelay = true;
+  const abortion = new AbortController();
+  const abort = (): void => abortion.abort();
+  socket.once('close', abort);
+  try {
+    const upstream = await ports.upstream.dial(destination, abortion.signal);
+    const counts = await relay(socket, upstream);
+    Object.assign(trail, counts);
+    trail.finish('relayed', tunnel.cutReason);
+  } catch (error) {
+    // Inside the tunnel nothing can be told to the client but by closing it.
+    trail.finish('failed', tunnel.cutReason ?? toKeyveilError(error).code);
+    socket.destroy();
+  }
+}

@@ -1,0 +1,65 @@
+// Narrows Accept-Encoding to what can be decoded here, so that every response can be veiled (RFC 9110 section 12.5.3).
+import { type RawHeaders, headerValue, withHeader } from '../exchange.ts';
+import { isDecodable } from './content-decoding.ts';
+
+/** What `*` is turned into: codings that are sent by servers, in the order of common preference. */
+const WILDCARD_CODINGS = ['gzip', 'deflate', 'br', 'zstd'].filter(isDecodable);
+
+interface Preference {
+  readonly coding: string;
+  /** The item as it was written. */
+  readonly text: string;
+  /** The part behind the coding, such as `;q=0.5`. */
+  readonly weight: string;
+  readonly isRefusal: boolean;
+}
+
+/**
+ * Keeps the codings that can be decoded here, with their weights; `*` becomes the decodable ones that are not named.
+ * When nothing but refusals is left, `identity` is asked for. A part of a coded body can't be decoded, so a request with `Range`
+ * asks for `identity` too. Without the field (servers then send identity), and when nothing changes, the list is the same.
+ */
+export function narrowAcceptEncoding(headers: RawHeaders): RawHeaders {
+  if (headerValue(headers, 'accept-encoding') === undefined) return headers;
+  const isRange = headerValue(headers, 'range') !== undefined;
+  const preferences = headers.flatMap((_, index) =>
+    isAcceptEncoding(headers, index) ? parsePreferences(headers[index + 1] as string) : [],
+  );
+  const named = new Set(preferences.map(({ coding }) => coding));
+  const narrowed = isRange ? ['identity'] : preferences.flatMap((preference) => narrow(preference, named));
+  const isSame =
+    narrowed.length === preferences.length && preferences.every(({ text }, index) => text === narrowed[index]);
+  if (isSame) return headers;
+  const isAnyWanted = isRange || preferences.some((preference) => isWanted(preference));
+  return withHeader(headers, 'Accept-Encoding', isAnyWanted ? narrowed.join(', ') : 'identity');
+}
+
+function isAcceptEncoding(headers: RawHeaders, index: number): boolean {
+  return index % 2 === 0 && (headers[index] as string).toLowerCase() === 'accept-encoding';
+}
+
+function parsePreferences(value: string): Preference[] {
+  return value
+    .split(',')
+    .map((item) => item.trim())
+    .filter((text) => text !== '')
+    .map((text) => {
+      const semicolon = text.indexOf(';');
+      const coding = (semicolon < 0 ? text : text.slice(0, semicolon)).trim().toLowerCase();
+      const weight = semicolon < 0 ? '' : text.slice(semicolon);
+      return { coding, text, weight, isRefusal: /;\s*q\s*=\s*0(\.0*)?\s*$/i.test(weight) };
+    });
+}
+
+/** Whether something is left of a preference that asks for a coding rather than refusing one. */
+function isWanted({ coding, isRefusal }: Preference): boolean {
+  return !isRefusal && (coding === '*' || coding === 'identity' || isDecodable(coding));
+}
+
+/** The items that a preference becomes. A refusal of any coding is no danger and stays. */
+function narrow(preference: Preference, named: ReadonlySet<string>): string[] {
+  const { coding, text, weight, isRefusal } = preference;
+  if (isRefusal || coding === 'identity' || isDecodable(coding)) return [text];
+  if (coding !== '*') return [];
+  return WILDCARD_CODINGS.filter((candidate) => !named.has(candidate)).map((candidate) => candidate + weight);
+}

@@ -1,0 +1,272 @@
+// Stands between an upstream's response and its way to the client, and veils head, body and trailers as they pass.
+import type { Transform } from 'node:stream';
+import type { VeilRecord } from '../../model/audit.ts';
+import { KeyveilError } from '../../model/errors.ts';
+import { DECODED_BYTES_BEFORE_RATIO, DECODED_RATIO_MAX } from '../../model/limits.ts';
+import type { RawHeaders, ResponseHead, ResponseSink } from '../exchange.ts';
+import { type BoundaryFinder, GrpcBoundaries, NO_BOUNDARIES } from './boundaries.ts';
+import { createDecoder } from './content-decoding.ts';
+import {
+  type BodyPlan,
+  bodilessHead,
+  boundariesOf,
+  planBody,
+  rewrittenHead,
+  streamedHead,
+  withoutDigests,
+} from './response-plan.ts';
+import { type HitCounts, VeilScanner } from './scanner.ts';
+import { veilHead, veilHeaders } from './veil-headers.ts';
+import type { Veil } from './veil.ts';
+
+/** Room for buffered bodies, shared with others. */
+export interface MemoryReservation {
+  /** False when there is no room for so many bytes more. */
+  reserve(bytes: number): boolean;
+  release(bytes: number): void;
+}
+
+export interface ResponseVeilOptions {
+  readonly veil: Veil;
+  readonly method: string;
+  readonly downstream: ResponseSink;
+  readonly source: { pause(): void; resume(): void };
+  /** A body of known length up to so many bytes is read whole. */
+  readonly bufferBytes: number;
+  /** Milliseconds without a byte from the upstream after which all that is held back leaves. */
+  readonly idleMs: number;
+  readonly memory: MemoryReservation;
+}
+
+export interface ResponseVeil extends ResponseSink {
+  /** The downstream takes data again. */
+  drain(): void;
+  /** The response is given up: nothing more is passed on. */
+  destroy(): void;
+  /** What was veiled so far. */
+  veils(): VeilRecord[];
+  /** Whether something could not be looked into, or a value not be opened. */
+  impossible(): boolean;
+}
+
+/** Makes the veil of one response. */
+export function createResponseVeil(options: ResponseVeilOptions): ResponseVeil {
+  return new StreamingVeil(options);
+}
+
+const NO_PLAN: BodyPlan = { mode: 'none', coding: null, sameLength: false };
+
+class StreamingVeil implements ResponseVeil {
+  readonly #options: ResponseVeilOptions;
+  readonly #counts: HitCounts = new Map();
+  #scanner: VeilScanner;
+  #head: ResponseHead | null = null;
+  #plan: BodyPlan = NO_PLAN;
+  #boundaries: BoundaryFinder = NO_BOUNDARIES;
+  #impossible: boolean;
+  #isDone = false;
+  /** The body so far, while it is read whole. */
+  #pieces: Buffer[] = [];
+  #piecesBytes = 0;
+  #reserved = 0;
+  #decoder: Transform | null = null;
+  #codedBytes = 0;
+  #decodedBytes = 0;
+  #trailers: RawHeaders = [];
+  #isDownstreamFull = false;
+  #isDecoderFull = false;
+  #idleTimer: NodeJS.Timeout | null = null;
+
+  constructor(options: ResponseVeilOptions) {
+    this.#options = options;
+    this.#scanner = new VeilScanner(options.veil, { sameLength: false, counts: this.#counts });
+    this.#impossible = options.veil.unopened.length > 0;
+  }
+
+  head(head: ResponseHead): void {
+    if (this.#isDone) return;
+    const { veil, downstream } = this.#options;
+    this.#plan = planBody(head, this.#options);
+    const veiled = veilHead(veil, head, this.#counts);
+    if (this.#plan.mode === 'pass') this.#impossible = true;
+    if (this.#plan.mode === 'none') downstream.head(bodilessHead(veiled, this.#plan));
+    else if (this.#plan.mode === 'pass') downstream.head(veiled);
+    else {
+      this.#head = veiled;
+      if (this.#plan.mode === 'stream') this.#startStream();
+    }
+  }
+
+  data(chunk: Buffer): boolean {
+    if (this.#isDone || chunk.length === 0) return true;
+    if (this.#plan.mode === 'pass') return this.#send(chunk);
+    if (this.#plan.coding !== null) return this.#decode(chunk, this.#plan.coding);
+    return this.#take(chunk);
+  }
+
+  end(trailers: RawHeaders): void {
+    if (this.#isDone) return;
+    this.#trailers = trailers;
+    if (this.#decoder === null) this.#finish();
+    else this.#decoder.end();
+  }
+
+  error(error: Error): void {
+    if (this.#isDone) return;
+    this.destroy();
+    this.#options.downstream.error(error);
+  }
+
+  drain(): void {
+    if (this.#isDone) return;
+    this.#isDownstreamFull = false;
+    this.#decoder?.resume();
+    if (!this.#isDecoderFull) this.#options.source.resume();
+  }
+
+  destroy(): void {
+    this.#isDone = true;
+    this.#decoder?.destroy();
+    if (this.#idleTimer !== null) clearTimeout(this.#idleTimer);
+    this.#takePieces();
+  }
+
+  veils(): VeilRecord[] {
+    return [...this.#counts].map(([credential, count]) => ({
+      credentialId: this.#options.veil.credentialId(credential),
+      count,
+    }));
+  }
+
+  impossible(): boolean {
+    return this.#impossible;
+  }
+
+  /** Takes decoded bytes; false when no more should come for now. */
+  #take(chunk: Buffer): boolean {
+    if (this.#plan.mode === 'stream') return this.#stream(chunk);
+    // What completes a body is held for a moment only, within this turn.
+    const { body } = this.#head as ResponseHead;
+    const completes =
+      this.#plan.coding === null && body.kind === 'length' && body.bytes === this.#piecesBytes + chunk.length;
+    if (this.#piecesBytes + chunk.length <= this.#options.bufferBytes && (completes || this.#reserve(chunk.length))) {
+      this.#pieces.push(chunk);
+      this.#piecesBytes += chunk.length;
+      return true;
+    }
+    return this.#overflow(chunk);
+  }
+
+  #reserve(bytes: number): boolean {
+    if (!this.#options.memory.reserve(bytes)) return false;
+    this.#reserved += bytes;
+    return true;
+  }
+
+  /** There is no room to read the body whole: what has come so far, and the rest, streams. */
+  #overflow(chunk: Buffer): boolean {
+    this.#plan = { ...this.#plan, mode: 'stream', sameLength: this.#plan.sameLength || this.#plan.coding === null };
+    this.#startStream();
+    return this.#stream(Buffer.concat([...this.#takePieces(), chunk]));
+  }
+
+  #takePieces(): Buffer[] {
+    const pieces = this.#pieces;
+    this.#pieces = [];
+    if (this.#reserved > 0) this.#options.memory.release(this.#reserved);
+    this.#reserved = 0;
+    return pieces;
+  }
+
+  #startStream(): void {
+    const head = this.#head as ResponseHead;
+    const { veil, downstream } = this.#options;
+    this.#scanner = new VeilScanner(veil, { sameLength: this.#plan.sameLength, counts: this.#counts });
+    this.#boundaries = boundariesOf(head.headers, veil.spansLines);
+    downstream.head(streamedHead(head, this.#plan));
+  }
+
+  #stream(chunk: Buffer): boolean {
+    const out = this.#scanner.push(chunk, this.#boundaries.sinceEnd(chunk));
+    if (this.#boundaries instanceof GrpcBoundaries && this.#boundaries.sawCompressed) this.#impossible = true;
+    if (this.#scanner.held > 0) this.#armIdleTimer();
+    return this.#send(out);
+  }
+
+  #armIdleTimer(): void {
+    if (this.#idleTimer === null) this.#idleTimer = setTimeout(() => this.#onIdle(), this.#options.idleMs).unref();
+    else this.#idleTimer.refresh();
+  }
+
+  #onIdle(): void {
+    if (!this.#send(this.#scanner.release())) this.#options.source.pause();
+  }
+
+  #send(out: Buffer): boolean {
+    if (out.length > 0 && !this.#options.downstream.data(out)) {
+      this.#isDownstreamFull = true;
+      this.#decoder?.pause();
+    }
+    return !this.#isDownstreamFull;
+  }
+
+  #decode(chunk: Buffer, coding: string): boolean {
+    this.#codedBytes += chunk.length;
+    this.#decoder ??= this.#openDecoder(createDecoder(coding, chunk));
+    if (!this.#decoder.write(chunk)) this.#isDecoderFull = true;
+    return !this.#isDecoderFull && !this.#isDownstreamFull;
+  }
+
+  #openDecoder(decoder: Transform): Transform {
+    decoder.on('data', (piece: Buffer) => this.#onDecoded(piece));
+    decoder.on('drain', () => {
+      this.#isDecoderFull = false;
+      if (!this.#isDownstreamFull) this.#options.source.resume();
+    });
+    decoder.on('end', () => this.#finish());
+    decoder.on('error', (error) => this.#failDecoding('does not decode', error));
+    return decoder;
+  }
+
+  #onDecoded(piece: Buffer): void {
+    if (this.#isDone) return;
+    this.#decodedBytes += piece.length;
+    if (this.#decodedBytes > DECODED_BYTES_BEFORE_RATIO && this.#decodedBytes > this.#codedBytes * DECODED_RATIO_MAX) {
+      this.#failDecoding(`decodes to more than ${DECODED_RATIO_MAX} times its size`);
+    } else this.#take(piece);
+  }
+
+  #failDecoding(what: string, cause?: unknown): void {
+    const message = `The response's body is said to be coded as ${this.#plan.coding} and ${what}.`;
+    this.error(new KeyveilError('upstream_protocol_error', message, { cause }));
+  }
+
+  #finish(): void {
+    if (this.#isDone) return;
+    const { veil, downstream } = this.#options;
+    if (this.#plan.mode === 'whole') this.#sendWhole(this.#head as ResponseHead);
+    else if (this.#plan.mode === 'stream') this.#send(this.#scanner.release());
+    const trailers = this.#trailers.length === 0 ? this.#trailers : veilHeaders(veil, this.#trailers, this.#counts);
+    const isChanged = this.#plan.coding !== null || this.#counts.size > 0;
+    this.destroy();
+    downstream.end(isChanged ? withoutDigests(trailers) : trailers);
+  }
+
+  #sendWhole(head: ResponseHead): void {
+    const pieces = this.#takePieces();
+    const body = pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces);
+    const before = this.#counts.size === 0 ? 0 : sum(this.#counts);
+    const scanner = new VeilScanner(this.#options.veil, { sameLength: this.#plan.sameLength, counts: this.#counts });
+    const veiled = scanner.whole(body);
+    const isChanged = sum(this.#counts) > before;
+    const isSame = this.#plan.coding === null && !isChanged;
+    this.#options.downstream.head(isSame ? head : rewrittenHead(head, this.#plan, veiled.length));
+    this.#send(veiled);
+  }
+}
+
+function sum(counts: HitCounts): number {
+  let total = 0;
+  for (const count of counts.values()) total += count;
+  return total;
+}

@@ -226,7 +226,7 @@ export function tokenAtLeast(minCharacters: number): (text: string) => Secret {
 }
 
 /** A parser that admits the given words alone. */
-export function oneOf<Word extends string>(words: readonly Word[]): (text: string) => Word {
+export function oneOf<const Word extends string>(words: readonly Word[]): (text: string) => Word {
   return (text) => {
     const word = words.find((candidate) => candidate === text);
     if (word === undefined) throw new ValueFault(`must be one of ${words.join(', ')}, not ${quote(text)}`);

@@ -1,8 +1,8 @@
 // The log: JSON lines (or lines for people, on a terminal) that are built from a closed list of fields and nothing else.
 import type { Writable } from 'node:stream';
 import { pino, type Logger as Pino } from 'pino';
-import { KeyveilError, StartError } from '../model/errors.ts';
 import type { LogFields, Logger } from '../model/ports.ts';
+import { describeError } from './error-description.ts';
 import { formatPretty } from './logger-pretty.ts';
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -30,40 +30,9 @@ const TEXT_FIELDS = [
 const NUMBER_FIELDS = ['port', 'status', 'durationMs', 'count', 'pid'] as const;
 const TEXT_CHARACTERS_MAX = 512;
 const MESSAGE_CHARACTERS_MAX = 1024;
-const FRAMES_MAX = 12;
-const CAUSES_MAX = 4;
 
 function cut(text: string, charactersMax: number): string {
   return text.length > charactersMax ? `${text.slice(0, charactersMax)}…` : text;
-}
-
-// The head of a stack repeats the message, which may quote input; what follows it are frames of code.
-function framesOf(error: Error): string[] {
-  const stack = typeof error.stack === 'string' ? error.stack : '';
-  const head = error.message === '' ? -1 : stack.indexOf(error.message);
-  const body = head < 0 ? stack : stack.slice(head + error.message.length);
-  const frames = body
-    .split('\n')
-    .filter((line) => /^ {4}at \S.*(?::[0-9]+:[0-9]+\)?|<anonymous>\)?|\(native\))$/.test(line));
-  return frames.slice(0, FRAMES_MAX).map((line) => line.trim());
-}
-
-function wordOf(value: unknown): string | undefined {
-  return typeof value === 'string' && /^[\w$.-]{1,64}$/.test(value) ? value : undefined;
-}
-
-/** An error as the log shows it: class, code and frames; a message only when it is one of ours, which never quote secrets. */
-export function describeError(error: unknown, depth = 0): Record<string, unknown> {
-  if (!(error instanceof Error)) return { name: `thrown ${typeof error}` };
-  const code = wordOf((error as NodeJS.ErrnoException).code);
-  const isOurs = error instanceof KeyveilError || error instanceof StartError;
-  return {
-    name: wordOf(error.name) ?? 'Error',
-    ...(code === undefined ? {} : { code }),
-    ...(isOurs ? { message: cut(error.message, MESSAGE_CHARACTERS_MAX) } : {}),
-    frames: framesOf(error),
-    ...(error.cause === undefined || depth >= CAUSES_MAX ? {} : { cause: describeError(error.cause, depth + 1) }),
-  };
 }
 
 function pick(fields: LogFields): Record<string, unknown> {

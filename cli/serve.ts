@@ -1,0 +1,86 @@
+// keyveil serve: the daemon, until a signal ends it.
+import { knownFlags } from '../daemon/config-source.ts';
+import { loadConfig } from '../daemon/config.ts';
+import { SETTINGS } from '../daemon/config-schema.ts';
+import { flagOf } from '../daemon/config-setting.ts';
+import type { Daemon } from '../daemon/daemon.ts';
+import type { Logger } from '../model/ports.ts';
+import type { Command, CommandFlag, Invocation } from './command.ts';
+
+const SIGNAL_NUMBERS = { SIGTERM: 15, SIGINT: 2 } as const;
+
+function serveFlags(): Readonly<Record<string, CommandFlag>> {
+  const known = new Set(knownFlags());
+  const flags = Object.values(SETTINGS).map((setting): [string, CommandFlag] => {
+    const name = flagOf(setting.isSecret ? `${setting.variable}_FILE` : setting.variable).slice(2);
+    const help = `${setting.variable}${setting.fallback === null || setting.fallback === '' ? '' : ` (default: ${setting.fallback})`}`;
+    return [name, { type: 'string', value: setting.isSecret ? 'FILE' : 'VALUE', help }];
+  });
+  // --url is for the commands that look for a daemon.
+  return Object.fromEntries(flags.filter(([name]) => known.has(name) && name !== 'url'));
+}
+
+/** What a crash logs: never a message, which could quote a secret. */
+function failOnUncaught(logger: Logger): void {
+  process.on('uncaughtException', (error) => {
+    logger.error({ error }, 'Uncaught exception: the daemon stops');
+    process.exit(1);
+  });
+  process.on('unhandledRejection', (error) => {
+    logger.error({ error }, 'Unhandled rejection: the daemon stops');
+    process.exit(1);
+  });
+}
+
+async function stopGently(daemon: Daemon): Promise<void> {
+  await daemon.drain();
+  await daemon.close();
+}
+
+/** Resolves once a signal has drained and closed the daemon, or once the daemon has ended by itself. */
+async function serveUntilSignal(daemon: Daemon, logger: Logger): Promise<void> {
+  const stopped = new Promise<void>((resolve, reject) => {
+    let isStopping = false;
+    for (const [signal, number] of Object.entries(SIGNAL_NUMBERS)) {
+      process.on(signal, () => {
+        if (isStopping) {
+          logger.warn({ name: signal }, 'Second signal: the daemon ends at once');
+          process.exit(128 + number);
+        }
+        isStopping = true;
+        logger.info({ name: signal }, 'Draining: requests in flight may end; a second signal ends them at once');
+        stopGently(daemon).then(resolve, reject);
+      });
+    }
+    daemon.closed.then(() => isStopping || resolve(), reject);
+  });
+  await stopped;
+}
+
+async function run(invocation: Invocation): Promise<number> {
+  process.umask(0o077);
+  const config = loadConfig({ env: invocation.env, flags: invocation.textFlags, cwd: invocation.cwd });
+  // Loaded here, so that the other commands start without the weight of the daemon.
+  const [{ startDaemon }, { createLogger }] = await Promise.all([
+    import('../daemon/daemon.ts'),
+    import('../daemon/logger.ts'),
+  ]);
+  const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
+  failOnUncaught(logger);
+  const daemon = await startDaemon(config, { logger });
+  await serveUntilSignal(daemon, logger);
+  logger.info({}, 'Stopped');
+  return 0;
+}
+
+export const SERVE_COMMANDS: readonly Command[] = [
+  {
+    name: 'serve',
+    summary: 'Run the daemon: proxy and admin API',
+    usage: '[--data-dir DIR] [--proxy-listen HOST:PORT] …',
+    examples: ['keyveil serve --data-dir ./data', 'KEYVEIL_LOG_LEVEL=debug keyveil serve'],
+    flags: serveFlags(),
+    positionals: { min: 0, max: 0 },
+    run,
+  },
+];

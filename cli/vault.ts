@@ -1,0 +1,88 @@
+// keyveil vault …
+import { JSON_FLAGS, type Command, type Invocation } from './command.ts';
+import { parsePairs, resolveVault, segment } from './names.ts';
+import { printList, printObject, type Column } from './output.ts';
+
+const METADATA_FLAG = { type: 'string', multiple: true, value: 'KEY=VALUE', help: 'metadata' } as const;
+const ALL_FLAG = { type: 'boolean', help: 'archived ones as well' } as const;
+
+const COLUMNS: readonly Column[] = [
+  ['ID', (vault) => vault['id']],
+  ['NAME', (vault) => vault['display_name']],
+  ['CREATED', (vault) => vault['created_at']],
+  ['ARCHIVED', (vault) => vault['archived_at']],
+];
+
+async function pathOf(invocation: Invocation): Promise<string> {
+  return `/v1/vaults/${segment(await resolveVault(invocation.client(), invocation.positionals[0] ?? ''))}`;
+}
+
+export const VAULT_COMMANDS: readonly Command[] = [
+  {
+    name: 'vault create',
+    summary: 'Create a vault',
+    usage: 'NAME',
+    examples: ['keyveil vault create work'],
+    flags: { ...JSON_FLAGS, metadata: METADATA_FLAG },
+    positionals: { min: 1, max: 1 },
+    async run(invocation) {
+      const metadata = parsePairs('metadata', invocation.flags('metadata'));
+      const body = { display_name: invocation.positionals[0], metadata };
+      await printObject(invocation, await invocation.client().call('POST', '/v1/vaults', { body }));
+      return 0;
+    },
+  },
+  {
+    name: 'vault list',
+    summary: 'List vaults, newest first',
+    usage: '',
+    examples: ['keyveil vault list --json'],
+    flags: { ...JSON_FLAGS, all: ALL_FLAG },
+    positionals: { min: 0, max: 0 },
+    async run(invocation) {
+      await printList(
+        invocation,
+        invocation.client().list('/v1/vaults', { includeArchived: invocation.isOn('all') }),
+        COLUMNS,
+      );
+      return 0;
+    },
+  },
+  {
+    name: 'vault show',
+    summary: 'Show a vault',
+    usage: 'NAME|ID',
+    examples: ['keyveil vault show work'],
+    flags: JSON_FLAGS,
+    positionals: { min: 1, max: 1 },
+    async run(invocation) {
+      await printObject(invocation, await invocation.client().call('GET', await pathOf(invocation)));
+      return 0;
+    },
+  },
+  {
+    name: 'vault archive',
+    summary: 'Archive a vault and its credentials; their values are purged',
+    usage: 'NAME|ID',
+    examples: ['keyveil vault archive work'],
+    flags: JSON_FLAGS,
+    positionals: { min: 1, max: 1 },
+    async run(invocation) {
+      const path = `${await pathOf(invocation)}/archive`;
+      await printObject(invocation, await invocation.client().call('POST', path, { body: {} }));
+      return 0;
+    },
+  },
+  {
+    name: 'vault delete',
+    summary: 'Delete a vault and its credentials for good',
+    usage: 'NAME|ID',
+    examples: ['keyveil vault delete work'],
+    flags: JSON_FLAGS,
+    positionals: { min: 1, max: 1 },
+    async run(invocation) {
+      await printObject(invocation, await invocation.client().call('DELETE', await pathOf(invocation)));
+      return 0;
+    },
+  },
+];

@@ -56,13 +56,13 @@ export function proxySettingsOf(config: Config): ProxySettings {
 }
 
 function createUpstreamOf(config: Config, ownListeners: () => readonly AddressInfo[]): Upstream {
-  const chained = config.upstreamProxy;
   return createUpstream({
     allowedCidrs: config.allowedPrivateCidrs,
     ownListeners,
     extraCaPem: config.upstreamCaPem,
     overrides: config.upstreamOverrides,
-    chainedProxy: chained === null ? null : { ...chained, noProxy: config.upstreamNoProxy.hosts },
+    chainedProxy: config.upstreamProxy,
+    noProxyHosts: config.upstreamNoProxy.hosts,
   });
 }
 

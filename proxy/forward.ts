@@ -182,5 +182,10 @@ export class Forward implements UpstreamHandlers {
 }
 
 function isRefusal(error: KeyveilError): boolean {
-  return error.code === 'emergency_stop' || error.code === 'mitm_disabled' || error.code === 'shutting_down' || error.code === 'overloaded';
+  return (
+    error.code === 'emergency_stop' ||
+    error.code === 'mitm_disabled' ||
+    error.code === 'shutting_down' ||
+    error.code === 'overloaded'
+  );
 }

@@ -58,7 +58,9 @@ function strip(headers: RawHeaders, fields: ReadonlySet<string>): RawHeaders {
 export function endToEndRequestHeaders(headers: RawHeaders): RawHeaders {
   const stripped = strip(headers, REQUEST_FIELDS);
   if (stripped === headers) return headers;
-  const acceptsTrailers = headerValues(headers, 'te').some((value) => /(?:^|,)[ \t]*trailers[ \t]*(?:$|,)/i.test(value));
+  const acceptsTrailers = headerValues(headers, 'te').some((value) =>
+    /(?:^|,)[ \t]*trailers[ \t]*(?:$|,)/i.test(value),
+  );
   return acceptsTrailers ? [...stripped, 'TE', 'trailers', 'Connection', 'TE'] : stripped;
 }
 

@@ -34,6 +34,8 @@ function requireClearFraming(request: IncomingMessage): void {
     bytes += name.length + (rawHeaders[index + 1] as string).length + 4;
     if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
   }
+  // RFC 9112 section 3.2.
+  if (hosts === 0 && httpVersion === '1.1') throw malformed('it has no Host field');
   if (hosts > 1) throw malformed('it has more than one Host field');
   if (bytes > HEADER_BLOCK_BYTES_MAX) {
     throw new KeyveilError('header_too_large', `The header block is longer than ${HEADER_BLOCK_BYTES_MAX} bytes.`);
@@ -164,6 +166,10 @@ export function asksForWebSocket(request: IncomingMessage): boolean {
 }
 
 /** Pairs a request with its reply. Throws what `readHttp1Request` throws. */
-export function createHttp1Exchange(request: IncomingMessage, response: ServerResponse, socket: Duplex): ClientExchange {
+export function createHttp1Exchange(
+  request: IncomingMessage,
+  response: ServerResponse,
+  socket: Duplex,
+): ClientExchange {
   return { request: readHttp1Request(request), reply: new Http1Reply(response, socket) };
 }

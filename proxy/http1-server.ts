@@ -16,7 +16,8 @@ import { upgradeToWebSocket } from './http1-upgrade.ts';
 export const STRICT_SERVER_OPTIONS = {
   insecureHTTPParser: false,
   maxHeaderSize: HEADER_BLOCK_BYTES_MAX,
-  requireHostHeader: true,
+  // Checked in http1-exchange.ts: Node would answer by itself, and go on with what is pipelined behind.
+  requireHostHeader: false,
   keepAliveTimeout: 0,
   headersTimeout: 0,
   requestTimeout: 0,
@@ -78,18 +79,21 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
   const server: Server = createServer(STRICT_SERVER_OPTIONS);
   // Node drops fields past its own limit silently; ours is counted in http1-exchange.ts.
   server.maxHeadersCount = 0;
+  const refused = new WeakSet<Duplex>();
   const serve = (socket: Duplex, tunnel: Tunnel): void => {
     tunnels.set(socket, tunnel);
     server.emit('connection', socket);
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     const tunnel = tunnelOf(request.socket);
+    // What was pipelined behind a request that was refused for its framing may be a part of it.
+    if (refused.has(request.socket)) return;
     try {
       void pipeline.run(tunnel, createHttp1Exchange(request, response, request.socket));
     } catch (error) {
       const known = toKeyveilError(error);
       recordMalformed(ports, tunnel, known);
-      response.shouldKeepAlive = false;
+      refused.add(request.socket);
       answerAndClose(request.socket, known, tunnel.authority.host);
     }
   };
@@ -109,7 +113,10 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
   server.on('upgrade', onUpgrade);
   server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
     const tunnel = tunnelOf(socket);
-    const error = new KeyveilError('connect_not_allowed', 'CONNECT inside a tunnel is not allowed. Open it at the proxy.');
+    const error = new KeyveilError(
+      'connect_not_allowed',
+      'CONNECT inside a tunnel is not allowed. Open it at the proxy.',
+    );
     recordMalformed(ports, tunnel, error);
     answerAndClose(socket, error, tunnel.authority.host);
   });

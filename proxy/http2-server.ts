@@ -1,5 +1,11 @@
 // HTTP/2 connections inside tunnels: each stream is one request of the pipeline.
-import { createServer, type Http2Server as NodeHttp2Server, type IncomingHttpHeaders, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
+import {
+  createServer,
+  type Http2Server as NodeHttp2Server,
+  type IncomingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX, HTTP2_STREAMS_PER_CONNECTION_MAX } from '../model/limits.ts';
@@ -55,7 +61,10 @@ export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2S
     try {
       const { request, protocol } = readHttp2Request(stream, raw, (flags & END_STREAM) !== 0);
       if (protocol !== null && protocol !== 'websocket') {
-        throw new KeyveilError('connect_not_allowed', 'The only protocol of an extended CONNECT that is served is websocket.');
+        throw new KeyveilError(
+          'connect_not_allowed',
+          'The only protocol of an extended CONNECT that is served is websocket.',
+        );
       }
       const reply = new Http2Reply(stream);
       const upgrade = protocol === null ? undefined : createExtendedConnect(stream, reply);

@@ -75,7 +75,8 @@ class ProxyServer implements Proxy {
     server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
       void this.#onConnect(request, socket, head);
     });
-    const onRequest = (request: IncomingMessage, response: ServerResponse): void => void this.#onRequest(request, response);
+    const onRequest = (request: IncomingMessage, response: ServerResponse): void =>
+      void this.#onRequest(request, response);
     server.on('request', onRequest);
     server.on('checkContinue', onRequest);
     server.on('checkExpectation', onRequest);
@@ -112,7 +113,10 @@ class ProxyServer implements Proxy {
   async #admit(request: IncomingMessage, socket: Socket, authority: Authority | null) {
     const { policies, settings, audit, upstream, clock, metrics } = this.#ports;
     if (authority === null) {
-      throw new KeyveilError('bad_request', 'CONNECT needs host:port, with a host name or IP address and a port from 1 to 65535.');
+      throw new KeyveilError(
+        'bad_request',
+        'CONNECT needs host:port, with a host name or IP address and a port from 1 to 65535.',
+      );
     }
     if (this.#pipeline.state.isDraining) throw new KeyveilError('shutting_down', 'Keyveil is shutting down.');
     const policy = await authenticate(policies, headerValue(request.rawHeaders, 'proxy-authorization'));
@@ -155,7 +159,10 @@ class ProxyServer implements Proxy {
     try {
       await servePlainRequest(request, response, { registry, pipeline, ports });
     } catch (error) {
-      const known = this.#record(error, { authority: null, field: headerValue(request.rawHeaders, 'proxy-authorization') });
+      const known = this.#record(error, {
+        authority: null,
+        field: headerValue(request.rawHeaders, 'proxy-authorization'),
+      });
       if (response.headersSent || response.destroyed) return void request.socket.destroy();
       const answer = answerError(known, '');
       // RFC 9110 section 15.5.8: after a 407 the client comes again, on this connection or on a new one.

@@ -7,7 +7,14 @@ import { AuditTrail } from './audit-trail.ts';
 import type { ClientExchange, ClientRequest } from './client-exchange.ts';
 import { requireSameDestination } from './destination-check.ts';
 import { regardEmergencyStop } from './emergency-stop.ts';
-import { headerValue, noHeaders, withoutHeaders, type Destination, type RawHeaders, type UpstreamRequest } from './exchange.ts';
+import {
+  headerValue,
+  noHeaders,
+  withoutHeaders,
+  type Destination,
+  type RawHeaders,
+  type UpstreamRequest,
+} from './exchange.ts';
 import { Forward } from './forward.ts';
 import { endToEndRequestHeaders } from './hop-by-hop.ts';
 import { RequestPump } from './request-pump.ts';
@@ -184,11 +191,7 @@ export class Pipeline {
     );
   }
 
-  async #prepare(
-    tunnel: Tunnel,
-    exchange: ClientExchange,
-    run: Swapped,
-  ): Promise<Outgoing> {
+  async #prepare(tunnel: Tunnel, exchange: ClientExchange, run: Swapped): Promise<Outgoing> {
     const { request } = exchange;
     const { plan } = run.rules;
     const { sensitiveNames } = run.swapped;

@@ -30,7 +30,10 @@ export async function servePlainRequest(
     );
   }
   if (target.scheme !== 'http') {
-    throw new KeyveilError('bad_request', 'Only http:// URLs can be asked for directly. For https:// open a tunnel with CONNECT.');
+    throw new KeyveilError(
+      'bad_request',
+      'Only http:// URLs can be asked for directly. For https:// open a tunnel with CONNECT.',
+    );
   }
   const authority = requireAuthority(target.authority, 'http');
   const exchange = createHttp1Exchange(request, response, request.socket);

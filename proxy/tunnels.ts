@@ -99,10 +99,7 @@ export class TunnelRegistry {
   add(tunnel: Tunnel): void {
     const own = this.#bySession.get(tunnel.sessionId) ?? new Set<Tunnel>();
     if (this.#count >= this.#settings.tunnelsMax || own.size >= this.#settings.tunnelsPerSessionMax) {
-      throw new KeyveilError(
-        'overloaded',
-        'Too many tunnels are open. Close some, or try again in a moment.',
-      );
+      throw new KeyveilError('overloaded', 'Too many tunnels are open. Close some, or try again in a moment.');
     }
     own.add(tunnel);
     this.#bySession.set(tunnel.sessionId, own);

@@ -29,7 +29,11 @@ export class UnauthenticatedSockets {
     const { settings, metrics } = this.#ports;
     if (this.#timers.size >= settings.unauthenticatedSocketsMax) {
       metrics.request('refused', 'overloaded');
-      answerAndClose(socket, new KeyveilError('overloaded', 'Too many connections are waiting. Try again in a moment.'), '');
+      answerAndClose(
+        socket,
+        new KeyveilError('overloaded', 'Too many connections are waiting. Try again in a moment.'),
+        '',
+      );
       return;
     }
     const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);

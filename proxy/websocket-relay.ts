@@ -56,8 +56,8 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
   if (toUpstream === null && toClient === null) return relay(client, upstream);
   let requestBytes = 0;
   let responseBytes = 0;
-  let failure: unknown = null;
-  const fail = (error: unknown): void => {
+  let failure: Error | null = null;
+  const fail = (error: Error): void => {
     upstream.destroy();
     if (failure !== null) return;
     failure = error;
@@ -78,5 +78,10 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
 /** Whether an error only says that one of the two connections has gone. */
 export function isDisconnect(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
-  return code === 'ERR_STREAM_PREMATURE_CLOSE' || code === 'ECONNRESET' || code === 'EPIPE' || code === 'ERR_STREAM_DESTROYED';
+  return (
+    code === 'ERR_STREAM_PREMATURE_CLOSE' ||
+    code === 'ECONNRESET' ||
+    code === 'EPIPE' ||
+    code === 'ERR_STREAM_DESTROYED'
+  );
 }

@@ -22,7 +22,9 @@ export interface UpgradeClient {
 
 /** The value that proves that a server understood the key (RFC 6455 section 4.2.2). */
 export function acceptOf(key: string): string {
-  return createHash('sha1').update(key + ACCEPT_GUID, 'latin1').digest('base64');
+  return createHash('sha1')
+    .update(key + ACCEPT_GUID, 'latin1')
+    .digest('base64');
 }
 
 /**

@@ -38,7 +38,10 @@ export interface TestDaemon {
   createCredential(vaultId: string, auth: Json): Promise<{ id: string; placeholder: string }>;
   createSession(fields: Json): Promise<TestSession>;
   /** Sends CONNECT; resolves with the socket and the head of the answer. */
-  connect(session: Pick<TestSession, 'authorization'> | null, authority: string): Promise<{ socket: Socket; head: string }>;
+  connect(
+    session: Pick<TestSession, 'authorization'> | null,
+    authority: string,
+  ): Promise<{ socket: Socket; head: string }>;
   /** Opens a tunnel and a TLS session in it that trusts Keyveil's CA. */
   tunnel(session: TestSession, authority: string, options?: ConnectionOptions): Promise<TLSSocket>;
   caPem(): Promise<string>;
@@ -58,7 +61,10 @@ export interface TestDaemonOptions {
 function createMemoryLogger(log: string[]): Logger {
   const add = (level: string) => (fields: LogFields, message: string) => {
     const { error, ...rest } = fields;
-    const cause = error instanceof Error ? `${error.name}: ${error.message} ${String(error.stack)} ${String(error.cause)}` : String(error);
+    const cause =
+      error instanceof Error
+        ? `${error.name}: ${error.message} ${String(error.stack)} ${String(error.cause)}`
+        : String(error);
     log.push(`${level} ${message} ${JSON.stringify(rest)} ${error === undefined ? '' : cause}`);
   };
   return { debug: add('debug'), info: add('info'), warn: add('warn'), error: add('error') };
@@ -89,6 +95,7 @@ export function readHead(socket: Socket): Promise<string> {
     socket.on('data', onData);
     socket.on('close', onClose);
     socket.on('error', onClose);
+    socket.resume();
   });
 }
 
@@ -103,11 +110,16 @@ export function readAll(socket: Socket): Promise<string> {
   });
 }
 
-function callAdmin(socketPath: string, method: string, path: string, body?: Json): Promise<AdminAnswer> {
+function callAdmin(
+  socketPath: string,
+  call: { method: string; path: string; body: Json | undefined },
+): Promise<AdminAnswer> {
+  const { method, path, body } = call;
   return new Promise((resolve, reject) => {
     const payload = body === undefined ? undefined : JSON.stringify(body);
-    const headers = payload === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) };
-    const call = httpRequest({ socketPath, method, path, headers, agent: false }, (response) => {
+    const headers =
+      payload === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) };
+    const request = httpRequest({ socketPath, method, path, headers, agent: false }, (response) => {
       const chunks: Buffer[] = [];
       response.on('data', (chunk: Buffer) => chunks.push(chunk));
       response.on('end', () => {
@@ -117,8 +129,8 @@ function callAdmin(socketPath: string, method: string, path: string, body?: Json
       });
       response.on('error', reject);
     });
-    call.on('error', reject);
-    call.end(payload);
+    request.on('error', reject);
+    request.end(payload);
   });
 }
 
@@ -127,7 +139,11 @@ export function basicLogin(user: string, password: string): string {
   return `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 }
 
-async function launch(directory: string, environment: Record<string, string>, parts: { logger: Logger; clock?: Clock }) {
+async function launch(
+  directory: string,
+  environment: Record<string, string>,
+  parts: { logger: Logger; clock?: Clock },
+) {
   const config = loadConfig({ env: environment, flags: {}, cwd: directory, execArgv: [] });
   return startDaemon(config, parts);
 }
@@ -152,7 +168,7 @@ export async function startTestDaemon(options: TestDaemonOptions = {}): Promise<
   const log: string[] = [];
   const parts = { logger: createMemoryLogger(log), ...(options.clock === undefined ? {} : { clock: options.clock }) };
   let daemon = await launch(directory, base, parts);
-  const admin: TestDaemon['admin'] = (method, path, body) => callAdmin(daemon.socketPath, method, path, body);
+  const admin: TestDaemon['admin'] = (method, path, body) => callAdmin(daemon.socketPath, { method, path, body });
   const must = async (method: string, path: string, body?: Json): Promise<Json> => {
     const answer = await admin(method, path, body);
     if (answer.status !== 200) throw new Error(`${method} ${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
@@ -195,7 +211,13 @@ export async function startTestDaemon(options: TestDaemonOptions = {}): Promise<
       const { socket, head } = await connect(session, target);
       if (!head.startsWith('HTTP/1.1 200')) throw new Error(head);
       const host = target.replace(/:\d+$/, '');
-      const tls = connectTls({ socket, servername: host, ca: await caPem(), ALPNProtocols: ['http/1.1'], ...tlsOptions });
+      const tls = connectTls({
+        socket,
+        servername: host,
+        ca: await caPem(),
+        ALPNProtocols: ['http/1.1'],
+        ...tlsOptions,
+      });
       tls.on('error', () => undefined);
       await new Promise<void>((resolve, reject) => {
         tls.once('secureConnect', resolve);

@@ -2,6 +2,7 @@
 import { createJsonSchemaTransform, createJsonSchemaTransformObject } from 'fastify-type-provider-zod';
 import type { FastifyDynamicSwaggerOptions, SwaggerTransform } from '@fastify/swagger';
 import type { RouteAccess } from './context.ts';
+import { EmptyBody } from './schemas/common.ts';
 
 const DESCRIPTION =
   'Vaults, credentials, environments and sessions keep the wire shapes of the Claude Managed Agents API. ' +
@@ -16,7 +17,9 @@ const toJsonSchema = createJsonSchemaTransform({});
 
 /** Marks public routes and names the scopes of the others. */
 const transform: SwaggerTransform = (input) => {
-  const result = toJsonSchema(input);
+  // A call without a body takes an empty object too, but there is nothing in that to describe.
+  const { body, ...bodiless } = input.schema;
+  const result = toJsonSchema(body === EmptyBody ? { ...input, schema: bodiless } : input);
   const access: RouteAccess = input.route.config?.access ?? ['admin'];
   if (input.schema?.hide === true) return result;
   const schema =

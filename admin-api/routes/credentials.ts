@@ -1,6 +1,6 @@
 // Routes of /v1/vaults/{vault_id}/credentials.
 import type { z } from 'zod';
-import { isLowEntropy, type Credential, type CredentialPatch } from '../../model/credential.ts';
+import { isLowEntropy, type Credential, type CredentialPatch, type NewCredential } from '../../model/credential.ts';
 import { KeyveilError } from '../../model/errors.ts';
 import { VEIL_VALUE_BYTES_MIN } from '../../model/limits.ts';
 import type { Secret } from '../../model/secret.ts';
@@ -33,6 +33,29 @@ function warningsOf(credential: Credential, value: Secret | null): z.output<type
     ...(value !== null && value.byteLength < VEIL_VALUE_BYTES_MIN ? (['value_not_veiled'] as const) : []),
     ...(hosts.some((host) => decideBreadth(host) === 'private_suffix') ? (['private_suffix_wildcard'] as const) : []),
   ];
+}
+
+function requireOpenName(name: string, context: AdminContext): void {
+  if (!context.sessionSettings.isReserved(name)) return;
+  throw new KeyveilError(
+    'secret_name_reserved',
+    `auth.secret_name ${name} is reserved: the sandbox's tools or Keyveil give it a meaning. Choose another name.`,
+    { param: 'auth.secret_name' },
+  );
+}
+
+function toNewCredential(vaultId: string, body: z.output<typeof CredentialCreate>): NewCredential {
+  const { auth } = body;
+  return {
+    vaultId,
+    displayName: body.display_name ?? null,
+    secretName: auth.secret_name,
+    secretValue: auth.secret_value,
+    placeholderPrefix: auth.placeholder_prefix ?? '',
+    networking: auth.networking,
+    injectionLocation: auth.injection_location ?? { header: true, body: false },
+    metadata: body.metadata ?? {},
+  };
 }
 
 function toPatch(body: z.output<typeof CredentialUpdate>): CredentialPatch {
@@ -108,24 +131,9 @@ function registerCredentialWrites(app: AdminApp, context: AdminContext): void {
       },
     },
     async (request) => {
-      const { auth, display_name, metadata } = request.body;
-      if (context.sessionSettings.isReserved(auth.secret_name)) {
-        throw new KeyveilError(
-          'secret_name_reserved',
-          `auth.secret_name ${auth.secret_name} is reserved, since the sandbox's tools or Keyveil give it a meaning. Choose another name.`,
-          { param: 'auth.secret_name' },
-        );
-      }
-      const credential = await credentials.create({
-        vaultId: request.params.vault_id,
-        displayName: display_name ?? null,
-        secretName: auth.secret_name,
-        secretValue: auth.secret_value,
-        placeholderPrefix: auth.placeholder_prefix ?? '',
-        networking: auth.networking,
-        injectionLocation: auth.injection_location ?? { header: true, body: false },
-        metadata: metadata ?? {},
-      });
+      const { auth } = request.body;
+      requireOpenName(auth.secret_name, context);
+      const credential = await credentials.create(toNewCredential(request.params.vault_id, request.body));
       context.recordWrite(request, { action: 'credential.create', objectId: credential.id });
       return { ...credentialToWire(credential), warnings: warningsOf(credential, auth.secret_value) };
     },
@@ -142,7 +150,13 @@ function registerCredentialWrites(app: AdminApp, context: AdminContext): void {
         response: answers(CredentialWire, [
           ...BODY_CODES,
           ...(['immutable_field', 'secret_value_not_header_safe', 'unsupported_auth_type'] as const),
-          ...(['host_too_broad', 'credential_not_mountable', 'archived', 'not_found'] as const),
+          ...([
+            'host_too_broad',
+            'credential_not_mountable',
+            'credential_unreadable',
+            'archived',
+            'not_found',
+          ] as const),
         ]),
       },
     },

@@ -79,7 +79,13 @@ export function definedOnly<T extends object>(input: T): { [K in keyof T]: Exclu
   return Object.fromEntries(entries) as { [K in keyof T]: Exclude<T[K], undefined> };
 }
 
-const BooleanQuery = z.enum(['true', 'false']).transform((text) => text === 'true');
+const BooleanQuery = z
+  .string()
+  .transform((text, context) => {
+    if (text !== 'true' && text !== 'false') addFinding(context, 'must be true or false');
+    return text === 'true';
+  })
+  .meta({ type: 'boolean' });
 
 const Limit = z
   .string()
@@ -90,7 +96,7 @@ const Limit = z
     addFinding(context, `must be a whole number from 1 to ${PAGE_LIMIT_MAX}`);
     return z.NEVER;
   })
-  .meta({ description: `1 to ${PAGE_LIMIT_MAX}, default ${PAGE_LIMIT_DEFAULT}.` });
+  .meta({ type: 'integer', minimum: 1, maximum: PAGE_LIMIT_MAX, default: PAGE_LIMIT_DEFAULT });
 
 const Page = z.string().meta({ description: '`next_page` of the answer before.' });
 
@@ -138,6 +144,9 @@ const COMMON_CODES: readonly ErrorCode[] = [
   'shutting_down',
 ];
 
+/** What every route can answer. */
+const PUBLIC_CODES: readonly ErrorCode[] = ['internal_error', 'shutting_down'];
+
 /** What every route with a JSON body can answer. */
 export const BODY_CODES: readonly ErrorCode[] = [
   'invalid_request',
@@ -163,7 +172,7 @@ export function answers(
   codes: readonly ErrorCode[],
   options: { readonly contentType?: string; readonly description?: string; readonly isPublic?: boolean } = {},
 ): Record<number, JsonAnswer> {
-  const all = new Set([...(options.isPublic === true ? [] : COMMON_CODES), ...codes]);
+  const all = new Set([...(options.isPublic === true ? PUBLIC_CODES : COMMON_CODES), ...codes]);
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of all) byStatus.set(statusOf(code), [...(byStatus.get(statusOf(code)) ?? []), code]);
   const contentType = options.contentType ?? 'application/json';

@@ -33,6 +33,9 @@ export const HEADER_FIELDS_MAX = 1000;
 export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
 export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
+export const HTTP2_STREAM_WINDOW_BYTES = 256 * KIB;
+export const HTTP2_CONNECTION_WINDOW_BYTES = 1 * MIB;
+export const HTTP2_SEND_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const CHUNK_EXTENSION_BYTES_MAX = 4 * KIB;
 export const BODY_BUFFER_DEFAULT_BYTES = 1 * MIB;
 export const BODY_MEMORY_DEFAULT_BYTES = 64 * MIB;
@@ -63,6 +66,7 @@ export const RESOLVE_QUEUE_MAX = 1024;
 export const DIAL_ADDRESSES_MAX = 16;
 export const INTERIM_RESPONSES_MAX = 100;
 export const TLS_RESUMPTION_ENTRIES_MAX = 1024;
+export const ORIGINS_REMEMBERED_MAX = 1024;
 
 // Data plane: times
 export const RESOLVE_TIMEOUT_MS = 10_000;

@@ -15,10 +15,8 @@ import type { Endpoint, Vetter } from './vet.ts';
 export interface ChainedProxy {
   readonly scheme: 'http' | 'https';
   readonly authority: Authority;
-  /** `user:password`, as bytes; null when it wants no login. */
-  readonly login: Secret | null;
-  /** Whether a destination is reached without the proxy. */
-  readonly exempts: (authority: Authority) => boolean;
+  /** Value of `Proxy-Authorization`; null when it wants no login. */
+  readonly authorization: Secret | null;
 }
 
 /** Names that mean the proxy's own machine or network, wherever they are resolved. */
@@ -51,7 +49,8 @@ export interface ProxyConnectOptions {
 
 function connectHead(proxy: ChainedProxy, target: Authority): Buffer {
   const authority = formatAuthority(target);
-  const login = proxy.login === null ? '' : `Proxy-Authorization: Basic ${proxy.login.reveal().toString('base64')}\r\n`;
+  const login =
+    proxy.authorization === null ? '' : `Proxy-Authorization: ${proxy.authorization.reveal().toString('latin1')}\r\n`;
   return Buffer.from(`CONNECT ${authority} HTTP/1.1\r\nHost: ${authority}\r\n${login}\r\n`, 'latin1');
 }
 

@@ -5,6 +5,7 @@ import type { TLSSocket } from 'node:tls';
 import type { Authority } from '../../model/authority.ts';
 import { formatAuthority } from '../../model/authority.ts';
 import { KeyveilError } from '../../model/errors.ts';
+import type { HostSet } from '../../model/host-pattern.ts';
 import type { Destination } from '../exchange.ts';
 import type { ChainedProxy } from './chained.ts';
 import { connectThroughProxy, vetForProxy } from './chained.ts';
@@ -19,6 +20,8 @@ export interface ConnectorOptions {
   /** `host:port` of a destination to where it is sent instead. */
   readonly overrides: ReadonlyMap<string, Authority>;
   readonly chainedProxy: ChainedProxy | null;
+  /** Hosts that are reached without the chained proxy. */
+  readonly noProxyHosts: HostSet;
   readonly connectTimeoutMs: number;
 }
 
@@ -44,7 +47,7 @@ function inWordsOf(destination: Destination, error: unknown, signal: AbortSignal
 }
 
 export function createConnector(options: ConnectorOptions): Connector {
-  const { vetter, tls, overrides, chainedProxy } = options;
+  const { vetter, tls, overrides, chainedProxy, noProxyHosts } = options;
 
   function endpointOf(destination: Destination): Endpoint {
     const override = overrides.get(formatAuthority(destination.authority));
@@ -57,7 +60,8 @@ export function createConnector(options: ConnectorOptions): Connector {
   }
 
   function proxyFor(endpoint: Endpoint): ChainedProxy | null {
-    if (chainedProxy === null || endpoint.isOperatorsChoice || chainedProxy.exempts(endpoint.authority)) return null;
+    if (chainedProxy === null || endpoint.isOperatorsChoice || noProxyHosts.covers(endpoint.authority.host))
+      return null;
     return chainedProxy;
   }
 

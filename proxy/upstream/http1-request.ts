@@ -1,11 +1,6 @@
 // The strict HTTP/1.1 client codec's writing half: a request's head as text, byte for byte as it came.
-import { KeyveilError } from '../../model/errors.ts';
 import type { HttpVersion, RawHeaders, UpstreamRequest } from '../exchange.ts';
-
-const REQUEST_LINE_PART = /^[\x21-\x7e]+$/;
-const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
-// Anything that is no field-content (RFC 9110 section 5.5): controls but HTAB, and what Latin-1 can't hold.
-const NO_FIELD_CONTENT = /[^\t\x20-\x7e\x80-\xff]/;
+import { requireField, requireRequestLine } from './field-syntax.ts';
 
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']); // RFC 9110 section 9.2.2
 
@@ -14,16 +9,12 @@ export function isReplayable(request: UpstreamRequest): boolean {
   return request.body.kind === 'none' && request.upgrade === undefined && IDEMPOTENT.has(request.method);
 }
 
-function refused(what: string): KeyveilError {
-  return new KeyveilError('bad_request', `The ${what} of the request holds a character that HTTP/1.1 can't carry.`);
-}
-
 function fieldLines(headers: RawHeaders): string {
   let text = '';
   for (let index = 0; index < headers.length; index += 2) {
     const name = headers[index] as string;
     const value = headers[index + 1] as string;
-    if (!TOKEN.test(name) || NO_FIELD_CONTENT.test(value)) throw refused('header');
+    requireField(name, value);
     text += `${name}: ${value}\r\n`;
   }
   return text;
@@ -97,8 +88,7 @@ export function joinCookies(headers: RawHeaders): RawHeaders {
  * for what would break out of its line.
  */
 export function serialiseRequestHead(request: UpstreamRequest, clientVersion: HttpVersion): string {
-  if (!TOKEN.test(request.method)) throw refused('method');
-  if (!REQUEST_LINE_PART.test(request.target)) throw refused('target');
+  requireRequestLine(request);
   const headers = clientVersion === '2' ? joinCookies(request.headers) : request.headers;
   return `${request.method} ${request.target} HTTP/1.1\r\n${fieldLines(headers)}${addedLines(request)}\r\n`;
 }

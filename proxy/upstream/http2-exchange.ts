@@ -1,0 +1,251 @@
+// One request under way on a stream of an HTTP/2 connection.
+import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 'node:http2';
+import { constants } from 'node:http2';
+import type { Destination, RawHeaders, UpstreamExchange, UpstreamHandlers, UpstreamRequest } from '../exchange.ts';
+import { noHeaders } from '../exchange.ts';
+import { protocolFailed, responseTimedOut } from './failures.ts';
+import { isReplayable } from './http1-request.ts';
+import { fromHttp2Fields, fromHttp2Head, statusOfBlock, toHttp2Request, toHttp2Trailers } from './http2-headers.ts';
+
+// RFC 9113 section 7, by code.
+const ERROR_NAMES = [
+  'NO_ERROR',
+  'PROTOCOL_ERROR',
+  'INTERNAL_ERROR',
+  'FLOW_CONTROL_ERROR',
+  'SETTINGS_TIMEOUT',
+  'STREAM_CLOSED',
+  'FRAME_SIZE_ERROR',
+  'REFUSED_STREAM',
+  'CANCEL',
+  'COMPRESSION_ERROR',
+  'CONNECT_ERROR',
+  'ENHANCE_YOUR_CALM',
+  'INADEQUATE_SECURITY',
+  'HTTP_1_1_REQUIRED',
+] as const;
+
+const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants;
+
+/** What an exchange needs to know of its connection. */
+export interface Http2Carrier {
+  readonly session: ClientHttp2Session;
+  /** The last stream that the upstream says it has processed; Infinity until it goes away. */
+  readonly lastStreamId: number;
+  /** Whether a request before this one was answered here. */
+  readonly wasUsed: boolean;
+  /** The exchange is over. */
+  settled(exchange: Http2Exchange): void;
+}
+
+export interface Http2ExchangeInput {
+  readonly destination: Destination;
+  readonly request: UpstreamRequest;
+  readonly handlers: UpstreamHandlers;
+  readonly responseTimeoutMs: number;
+  /** Sends the request once more, on another connection. */
+  readonly replay: (exchange: Http2Exchange) => void;
+}
+
+export class Http2Exchange implements UpstreamExchange {
+  readonly input: Http2ExchangeInput;
+  isOver = false;
+  #carrier: Http2Carrier | null = null;
+  #stream: ClientHttp2Stream | null = null;
+  #headTimer: NodeJS.Timeout | null = null;
+  #hasHead = false;
+  #hasReplayed = false;
+  #hasSeenEnd = false;
+  #wasUsed = false;
+  #isRequestSent: boolean;
+  #bodyBytesLeft: number;
+  #trailersOut: OutgoingHttpHeaders = {};
+  #trailersIn: RawHeaders = noHeaders();
+  #cause: Error | undefined;
+
+  constructor(input: Http2ExchangeInput) {
+    this.input = input;
+    const { body } = input.request;
+    this.#isRequestSent = body.kind === 'none';
+    this.#bodyBytesLeft = body.kind === 'length' ? body.bytes : 0;
+  }
+
+  /** Sends the head. Throws `bad_request` for fields that HTTP/2 can't carry, or the runtime's error for a dead session. */
+  start(carrier: Http2Carrier): void {
+    const { destination, request } = this.input;
+    const stream = carrier.session.request(toHttp2Request(destination, request), {
+      endStream: this.#isRequestSent,
+      waitForTrailers: request.body.kind === 'stream',
+    });
+    this.#carrier = carrier;
+    this.#wasUsed = carrier.wasUsed;
+    this.#stream = stream;
+    this.#watchForEnd(stream);
+    stream.on('error', (error: Error) => {
+      this.#cause = error;
+    });
+    // The flat list of fields as they came is the third argument, which the platform's types leave out.
+    stream.on('headers', (_headers: unknown, _flags: unknown, raw: RawHeaders) => {
+      this.#onInformation(raw);
+    });
+    stream.on('response', (_headers: unknown, flags: number, raw: RawHeaders) => {
+      this.#onHead(raw, flags);
+    });
+    stream.on('trailers', (_headers: unknown, _flags: unknown, raw: RawHeaders) => {
+      this.#trailersIn = fromHttp2Fields(raw);
+    });
+    stream.on('data', (chunk: Buffer) => {
+      if (!this.isOver && !this.input.handlers.data(chunk)) stream.pause();
+    });
+    stream.on('drain', () => {
+      if (!this.isOver && !this.#isRequestSent) this.input.handlers.drain();
+    });
+    stream.on('wantTrailers', () => {
+      stream.sendTrailers(this.#trailersOut);
+    });
+    stream.on('end', this.#onEnd);
+    stream.on('close', this.#onClose);
+    if (this.#isRequestSent) this.#awaitHead();
+  }
+
+  write(chunk: Buffer): boolean {
+    if (this.isOver || this.#isRequestSent || this.#stream === null || chunk.length === 0) return true;
+    if (this.input.request.body.kind === 'length') {
+      this.#bodyBytesLeft -= chunk.length;
+      if (this.#bodyBytesLeft < 0) {
+        this.#failLength();
+        return true;
+      }
+    }
+    return this.#stream.write(chunk);
+  }
+
+  end(trailers: RawHeaders = noHeaders()): void {
+    if (this.isOver || this.#isRequestSent || this.#stream === null) return;
+    if (this.#bodyBytesLeft !== 0) {
+      this.#failLength();
+      return;
+    }
+    try {
+      this.#trailersOut = toHttp2Trailers(trailers);
+    } catch (error) {
+      this.settleError(error as Error);
+      return;
+    }
+    this.#isRequestSent = true;
+    this.#stream.end();
+    if (!this.#hasHead) this.#awaitHead();
+  }
+
+  pause(): void {
+    this.#stream?.pause();
+  }
+
+  resume(): void {
+    this.#stream?.resume();
+  }
+
+  abort(): void {
+    if (!this.isOver) this.#finish();
+  }
+
+  /** Tells the owner that it failed, once. */
+  settleError(error: Error): void {
+    if (this.isOver) return;
+    this.#finish();
+    this.input.handlers.error(error);
+  }
+
+  /**
+   * The runtime ends a stream's readable side for a reset and a dead socket too. A true end of the response (END_STREAM)
+   * is the one that is pushed while the stream is still open.
+   */
+  #watchForEnd(stream: ClientHttp2Stream): void {
+    const push = stream.push.bind(stream);
+    stream.push = (chunk: unknown, encoding?: BufferEncoding): boolean => {
+      if (chunk === null && !stream.closed && !stream.destroyed) this.#hasSeenEnd = true;
+      return push(chunk, encoding);
+    };
+  }
+
+  #onInformation(raw: RawHeaders): void {
+    if (!this.isOver) this.input.handlers.information(statusOfBlock(raw), '', fromHttp2Fields(raw));
+  }
+
+  #onHead(raw: RawHeaders, flags: number): void {
+    if (this.isOver) return;
+    this.#hasHead = true;
+    this.#clearTimer();
+    this.input.handlers.head(fromHttp2Head(raw, flags, this.input.request.method));
+  }
+
+  readonly #onEnd = (): void => {
+    if (this.isOver || !this.#hasSeenEnd || !this.#hasHead) return; // `close` says what happened
+    this.#finish();
+    this.input.handlers.end(this.#trailersIn);
+  };
+
+  readonly #onClose = (): void => {
+    if (this.isOver) return;
+    const { authority } = this.input.destination;
+    const code = this.#stream?.rstCode ?? NGHTTP2_NO_ERROR;
+    if (this.#replay(code)) return;
+    this.settleError(protocolFailed(authority, `it ended the HTTP/2 stream early (${nameOfReset(code)})`, this.#cause));
+  };
+
+  /**
+   * Once, for a request without a body of which nothing was processed: by the upstream's word (RFC 9113 section 8.7),
+   * or because a connection that was in use before died without a byte of the response and the method is idempotent.
+   */
+  #replay(code: number): boolean {
+    const { request } = this.input;
+    if (this.#hasReplayed || this.#hasHead || request.body.kind !== 'none') return false;
+    const streamId = this.#stream?.id ?? 0;
+    const isUnprocessed = code === NGHTTP2_REFUSED_STREAM || streamId > (this.#carrier?.lastStreamId ?? Infinity);
+    const isStale = this.#wasUsed && code === NGHTTP2_CANCEL && isReplayable(request);
+    if (!isUnprocessed && !isStale) return false;
+    this.#hasReplayed = true;
+    this.#detach();
+    this.input.replay(this);
+    return true;
+  }
+
+  #awaitHead(): void {
+    const { destination, responseTimeoutMs } = this.input;
+    this.#headTimer = setTimeout(() => {
+      this.settleError(responseTimedOut(destination.authority, responseTimeoutMs));
+    }, responseTimeoutMs).unref();
+  }
+
+  #failLength(): void {
+    this.settleError(
+      protocolFailed(this.input.destination.authority, 'the body of the request was not as long as it said'),
+    );
+  }
+
+  #clearTimer(): void {
+    if (this.#headTimer !== null) clearTimeout(this.#headTimer);
+    this.#headTimer = null;
+  }
+
+  #detach(): void {
+    this.#clearTimer();
+    const carrier = this.#carrier;
+    this.#carrier = null;
+    this.#stream = null;
+    carrier?.settled(this);
+  }
+
+  #finish(): void {
+    this.isOver = true;
+    const stream = this.#stream;
+    this.#detach();
+    // An upstream that has answered wants no more of the body, and an owner that has gone wants no more of the answer.
+    if (stream !== null && !stream.closed && (!this.#hasSeenEnd || !this.#isRequestSent)) stream.close(NGHTTP2_CANCEL);
+    if (stream?.isPaused() === true) stream.resume();
+  }
+}
+
+function nameOfReset(code: number): string {
+  return ERROR_NAMES[code] ?? `error ${code}`;
+}

@@ -1,9 +1,10 @@
 // Narrows Accept-Encoding to what can be decoded here, so that every response can be veiled (RFC 9110 section 12.5.3).
 import { type RawHeaders, headerValue, withHeader } from '../exchange.ts';
-import { isDecodable } from './content-decoding.ts';
+import { DECODABLE_CODINGS } from '../swap/content-coding.ts';
 
-/** What `*` is turned into: codings that are sent by servers, in the order of common preference. */
-const WILDCARD_CODINGS = ['gzip', 'deflate', 'br', 'zstd'].filter(isDecodable);
+const DECODABLE: ReadonlySet<string> = new Set(DECODABLE_CODINGS);
+/** What `*` is turned into: `x-gzip` is but another name (RFC 9110 section 8.4.1.3). */
+const WILDCARD_CODINGS = DECODABLE_CODINGS.filter((coding) => coding !== 'x-gzip');
 
 interface Preference {
   readonly coding: string;
@@ -53,13 +54,13 @@ function parsePreferences(value: string): Preference[] {
 
 /** Whether something is left of a preference that asks for a coding rather than refusing one. */
 function isWanted({ coding, isRefusal }: Preference): boolean {
-  return !isRefusal && (coding === '*' || coding === 'identity' || isDecodable(coding));
+  return !isRefusal && (coding === '*' || coding === 'identity' || DECODABLE.has(coding));
 }
 
 /** The items that a preference becomes. A refusal of any coding is no danger and stays. */
 function narrow(preference: Preference, named: ReadonlySet<string>): string[] {
   const { coding, text, weight, isRefusal } = preference;
-  if (isRefusal || coding === 'identity' || isDecodable(coding)) return [text];
+  if (isRefusal || coding === 'identity' || DECODABLE.has(coding)) return [text];
   if (coding !== '*') return [];
   return WILDCARD_CODINGS.filter((candidate) => !named.has(candidate)).map((candidate) => candidate + weight);
 }

@@ -1,14 +1,7 @@
 // Decides from a response's head how its body is veiled, and what the head becomes.
-import {
-  type RawHeaders,
-  type ResponseHead,
-  headerValue,
-  headerValues,
-  withHeader,
-  withoutHeaders,
-} from '../exchange.ts';
+import { type RawHeaders, type ResponseHead, headerValue, withHeader, withoutHeaders } from '../exchange.ts';
 import { type BoundaryFinder, EventBoundaries, GrpcBoundaries, LINE_BOUNDARIES, NO_BOUNDARIES } from './boundaries.ts';
-import { isDecodable } from './content-decoding.ts';
+import { codingOf, type ContentCoding } from '../swap/content-coding.ts';
 
 /** How a body is treated. */
 export interface BodyPlan {
@@ -18,7 +11,7 @@ export interface BodyPlan {
    */
   readonly mode: 'none' | 'pass' | 'whole' | 'stream';
   /** The coding that is undone; null for none. */
-  readonly coding: string | null;
+  readonly coding: ContentCoding | null;
   /** What is found is overwritten with `*`: a length was stated that can't be changed, or stands in the body. */
   readonly sameLength: boolean;
 }
@@ -43,23 +36,12 @@ function mediaTypeOf(headers: RawHeaders): string {
   return (headerValue(headers, 'content-type') ?? '').replace(/;.*$/s, '').trim().toLowerCase();
 }
 
-/** The one coding of a response in lower case; null for none, undefined when it can't be undone. */
-function codingOf(headers: RawHeaders): string | null | undefined {
-  const codings = headerValues(headers, 'content-encoding')
-    .flatMap((value) => value.split(','))
-    .map((coding) => coding.trim().toLowerCase())
-    .filter((coding) => coding !== '' && coding !== 'identity');
-  const [coding] = codings;
-  if (coding === undefined) return null;
-  return codings.length === 1 && isDecodable(coding) ? coding : undefined;
-}
-
 /** How the body of a response is veiled. */
 export function planBody(head: ResponseHead, options: PlanOptions): BodyPlan {
   const { status, body, headers } = head;
   const coding = codingOf(headers);
   const isPart = status === 206;
-  if (coding === undefined || (isPart && coding !== null)) return { mode: 'pass', coding: null, sameLength: false };
+  if (coding === 'unsupported' || (isPart && coding !== null)) return { mode: 'pass', coding: null, sameLength: false };
   if (options.method === 'HEAD' || status === 204 || status === 304 || body.kind === 'none') {
     return { mode: 'none', coding, sameLength: false };
   }

@@ -1,11 +1,10 @@
 // Stands between an upstream's response and its way to the client, and veils head, body and trailers as they pass.
-import type { Transform } from 'node:stream';
 import type { VeilRecord } from '../../model/audit.ts';
 import { KeyveilError } from '../../model/errors.ts';
-import { DECODED_BYTES_BEFORE_RATIO, DECODED_RATIO_MAX } from '../../model/limits.ts';
 import type { RawHeaders, ResponseHead, ResponseSink } from '../exchange.ts';
+import type { ContentCoding } from '../swap/content-coding.ts';
+import { createDecoder, type Decoder } from '../swap/decoder.ts';
 import { type BoundaryFinder, GrpcBoundaries, NO_BOUNDARIES } from './boundaries.ts';
-import { createDecoder } from './content-decoding.ts';
 import {
   type BodyPlan,
   bodilessHead,
@@ -15,7 +14,7 @@ import {
   streamedHead,
   withoutDigests,
 } from './response-plan.ts';
-import { type HitCounts, VeilScanner } from './scanner.ts';
+import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
 import { veilHead, veilHeaders } from './veil-headers.ts';
 import type { Veil } from './veil.ts';
 
@@ -69,9 +68,7 @@ class StreamingVeil implements ResponseVeil {
   #pieces: Buffer[] = [];
   #piecesBytes = 0;
   #reserved = 0;
-  #decoder: Transform | null = null;
-  #codedBytes = 0;
-  #decodedBytes = 0;
+  #decoder: Decoder | null = null;
   #trailers: RawHeaders = [];
   #isDownstreamFull = false;
   #isDecoderFull = false;
@@ -132,10 +129,7 @@ class StreamingVeil implements ResponseVeil {
   }
 
   veils(): VeilRecord[] {
-    return [...this.#counts].map(([credential, count]) => ({
-      credentialId: this.#options.veil.credentialId(credential),
-      count,
-    }));
+    return recordsOf(this.#counts);
   }
 
   impossible(): boolean {
@@ -210,39 +204,28 @@ class StreamingVeil implements ResponseVeil {
     return !this.#isDownstreamFull;
   }
 
-  #decode(chunk: Buffer, coding: string): boolean {
-    this.#codedBytes += chunk.length;
-    this.#decoder ??= this.#openDecoder(createDecoder(coding, chunk));
+  #decode(chunk: Buffer, coding: ContentCoding): boolean {
+    this.#decoder ??= this.#openDecoder(coding);
     if (!this.#decoder.write(chunk)) this.#isDecoderFull = true;
     return !this.#isDecoderFull && !this.#isDownstreamFull;
   }
 
-  #openDecoder(decoder: Transform): Transform {
-    decoder.on('data', (piece: Buffer) => this.#onDecoded(piece));
+  #openDecoder(coding: ContentCoding): Decoder {
+    const decoder = createDecoder(coding);
+    decoder.on('data', (piece: Buffer) => this.#take(piece));
     decoder.on('drain', () => {
       this.#isDecoderFull = false;
       if (!this.#isDownstreamFull) this.#options.source.resume();
     });
     decoder.on('end', () => this.#finish());
-    decoder.on('error', (error) => this.#failDecoding('does not decode', error));
+    decoder.on('error', (cause) => {
+      const message = `The response's body is marked as ${coding}, and could not be decoded.`;
+      this.error(new KeyveilError('upstream_protocol_error', message, { cause }));
+    });
     return decoder;
   }
 
-  #onDecoded(piece: Buffer): void {
-    if (this.#isDone) return;
-    this.#decodedBytes += piece.length;
-    if (this.#decodedBytes > DECODED_BYTES_BEFORE_RATIO && this.#decodedBytes > this.#codedBytes * DECODED_RATIO_MAX) {
-      this.#failDecoding(`decodes to more than ${DECODED_RATIO_MAX} times its size`);
-    } else this.#take(piece);
-  }
-
-  #failDecoding(what: string, cause?: unknown): void {
-    const message = `The response's body is said to be coded as ${this.#plan.coding} and ${what}.`;
-    this.error(new KeyveilError('upstream_protocol_error', message, { cause }));
-  }
-
   #finish(): void {
-    if (this.#isDone) return;
     const { veil, downstream } = this.#options;
     if (this.#plan.mode === 'whole') this.#sendWhole(this.#head as ResponseHead);
     else if (this.#plan.mode === 'stream') this.#send(this.#scanner.release());

@@ -1,11 +1,17 @@
 // Veils a stream of bytes; how much of it is held back depends on lengths and on ends of events or lines, never on a match.
+import type { VeilRecord } from '../../model/audit.ts';
 import type { Hit, Veil } from './veil.ts';
+
+/** For the audit. */
+export function recordsOf(counts: HitCounts): VeilRecord[] {
+  return [...counts].map(([credentialId, count]) => ({ credentialId, count }));
+}
 
 const EMPTY = Buffer.alloc(0);
 const ASTERISK = 0x2a;
 
-/** Number of occurrences, by the number of the credential. */
-export type HitCounts = Map<number, number>;
+/** Number of occurrences that were veiled, by the credential's id. */
+export type HitCounts = Map<string, number>;
 
 export interface ScannerOptions {
   /** Overwrite what is found with `*`, so that no length changes. */
@@ -95,6 +101,7 @@ export class VeilScanner {
   }
 
   #count({ credential }: Hit): void {
-    this.#counts.set(credential, (this.#counts.get(credential) ?? 0) + 1);
+    const id = this.#veil.credentialId(credential);
+    this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
   }
 }

@@ -20,7 +20,8 @@ interface Found {
 
 const ALPHABETS = ['+/', '-_'].map((last) => `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789${last}`);
 const IS_BASE64 = /^[A-Za-z0-9+/_-]$/;
-const BYTES = Array.from({ length: 256 }, (_, byte) => byte);
+/** Bytes that between them have each bit set and not. */
+const BYTES = [0x00, 0xff, 0x55, 0xaa, ...Array.from({ length: 64 }, (_, bits) => ((bits & 15) << 4) | (bits >> 2))];
 
 /** The body with all occurrences replaced (or overwritten), and how many there were. */
 export function referenceVeil(
@@ -70,6 +71,7 @@ function findAll(text: string, credential: ReferenceCredential, tokens: readonly
   }
   if (isShort)
     for (let start = 0; start < text.length; start += 1) {
+      if (text.charCodeAt(start) !== value[0] && !/[%\\&+]/.test(text.charAt(start))) continue;
       const end = escapedEnd(text, start, value);
       if (end > 0) found.push({ start, end, becomes: placeholder });
     }
@@ -92,7 +94,7 @@ function findBase64(
   credential: ReferenceCredential,
   how: { alphabet: string; isUrlSafe: boolean; alignment: number },
 ): Found[] {
-  const { value, placeholder } = credential;
+  const { value } = credential;
   const { isUrlSafe, alignment } = how;
   const variants = BYTES.map((byte) =>
     encode(Buffer.concat([Buffer.alloc(alignment, byte), value, Buffer.alloc(3, byte)]), isUrlSafe),
@@ -124,30 +126,34 @@ function findBase64(
   const leads = alignment === 0 ? new Set<string>() : edge(from - 1);
   const tails = groups ? new Set<string>() : edge(to);
   return positions(text, core).map((at) => {
-    const start = leads.has(text.charAt(at - 1)) && at > 0 ? at - 1 : at;
-    let end = at + core.length;
-    const hasTail = !groups && end < text.length && tails.has(text.charAt(end));
-    if (hasTail) end += 1;
+    const start = at > 0 && leads.has(text.charAt(at - 1)) ? at - 1 : at;
+    const tail = at + core.length;
+    const hasTail = !groups && tail < text.length && tails.has(text.charAt(tail));
+    const end = hasTail ? tail + 1 : tail;
     if (alignment !== 0) return { start, end, becomes: null };
-    const plain = encode(Buffer.from(placeholder), isUrlSafe);
-    const padded = plain + '='.repeat((4 - (plain.length % 4)) % 4);
-    const isLast = end >= text.length || !IS_BASE64.test(text.charAt(end));
-    if (groups)
-      return { start, end, becomes: isLast || placeholder.length % 3 === 0 ? (isUrlSafe ? plain : padded) : null };
-    const last = encode(value, isUrlSafe).at(-1) as string;
-    const isZeroTail =
-      hasTail &&
-      [last, last.replace('-', '+').replace('_', '/')].includes(
-        text
-          .charAt(end - 1)
-          .replace('-', '+')
-          .replace('_', '/'),
-      );
-    if (!isZeroTail || !isLast) return { start, end, becomes: null };
-    const padding = '='.repeat(3 - (value.length % 3));
-    if (text.startsWith(padding, end)) return { start, end: end + padding.length, becomes: padded };
-    return { start, end, becomes: plain };
+    if (!groups && !hasTail) return { start, end, becomes: null };
+    return { start, ...wholeBase64(text, credential, { end, isUrlSafe }) };
   });
+}
+
+/** The value's own base64 ends at `end`, if what follows does not go on with it. */
+function wholeBase64(
+  text: string,
+  { value, placeholder }: ReferenceCredential,
+  how: { end: number; isUrlSafe: boolean },
+): { end: number; becomes: string | null } {
+  const { end, isUrlSafe } = how;
+  const plain = encode(Buffer.from(placeholder), isUrlSafe);
+  const padded = plain + '='.repeat((4 - (plain.length % 4)) % 4);
+  const isLast = !IS_BASE64.test(text.charAt(end));
+  if (value.length % 3 === 0) {
+    return { end, becomes: isLast || placeholder.length % 3 === 0 ? (isUrlSafe ? plain : padded) : null };
+  }
+  const standard = (character: string): string => character.replace('-', '+').replace('_', '/');
+  const isZeroTail = encode(value, false).at(-1) === standard(text.charAt(end - 1));
+  if (!isZeroTail || !isLast) return { end, becomes: null };
+  const padding = '='.repeat(3 - (value.length % 3));
+  return text.startsWith(padding, end) ? { end: end + padding.length, becomes: padded } : { end, becomes: plain };
 }
 
 const SHORT: Record<string, string> = { '"': '"', '\\': '\\', '/': '/', b: '\b', f: '\f', n: '\n', r: '\r', t: '\t' };
@@ -165,7 +171,7 @@ function readEscapes(text: string): { bytes: string; length: number }[] {
   const units = /^(?:\\u(?:d[89ab][0-9a-f]{2})\\u(?:d[c-f][0-9a-f]{2})|\\u[0-9a-f]{4})/i.exec(text)?.[0];
   if (units !== undefined) {
     const character = JSON.parse(`"${units.replaceAll(/\\U/g, '\\u')}"`) as string;
-    if (character.isWellFormed()) result.push({ bytes: utf8(character), length: units.length });
+    if (!/^[\ud800-\udfff]$/.test(character)) result.push({ bytes: utf8(character), length: units.length });
   }
   const named = /^&(amp|lt|gt|quot|apos);/.exec(text);
   if (named) result.push({ bytes: NAMED[named[1] as string] as string, length: named[0].length });

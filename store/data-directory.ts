@@ -1,6 +1,6 @@
 // The data directory: its name for each file, its mode, and the lock that lets one daemon at a time serve it.
 import { chmodSync, existsSync, mkdirSync, statSync, writeFileSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { StartError } from '../model/errors.ts';
 import { createPrivateFile, openLockFile, securePrivateFiles, sqliteCodeOf } from './database.ts';
 
@@ -25,13 +25,20 @@ function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException).code ?? 'unknown error';
 }
 
+// Not Node's own recursive mkdir, which never returns where a folder can't be made for want of its parent (/proc).
+function makeDirectory(directory: string): void {
+  if (existsSync(directory)) return;
+  makeDirectory(dirname(directory));
+  mkdirSync(directory, { mode: 0o700 });
+}
+
 /**
  * Makes the directory with mode 0700 when it is missing, takes rights away from other users, and tries to write to it.
  * Returns a line per corrected mode; throws a StartError when it can't be used.
  */
 export function prepareDataDirectory(directory: string): readonly string[] {
   try {
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    makeDirectory(directory);
     const mode = statSync(directory).mode & 0o777;
     const isTooWide = (mode & 0o077) !== 0;
     if (isTooWide) chmodSync(directory, 0o700);

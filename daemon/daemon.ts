@@ -12,7 +12,7 @@ import { prepareDataDirectory } from '../store/data-directory.ts';
 import { openStore, type Store } from '../store/open-store.ts';
 import { openAdminToken, type AdminTokenSource } from './admin-token.ts';
 import type { Config } from './config.ts';
-import { openDataPlane, type DataPlane } from './data-plane.ts';
+import { createDataPlane, type DataPlane } from './data-plane.ts';
 import { openKeys } from './keys.ts';
 import { adminSocketPathOf, explainListenError, listenPrivately, prepareSocketPath } from './listen.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
@@ -175,7 +175,7 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
   const leaves = createLeafCache(root, { clock });
   let adminAddress: AddressInfo | null = null;
   let proxyAddress: AddressInfo | null = null;
-  const plane = await openDataPlane(config, {
+  const plane = createDataPlane(config, {
     clock,
     logger,
     metrics,

@@ -6,7 +6,7 @@ import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics }
 import { createProxy, type Proxy } from '../proxy/listener.ts';
 import type { Upstream } from '../proxy/exchange.ts';
 import type { ProxySettings } from '../proxy/settings.ts';
-import { openBodyResources, type BodyResources } from '../proxy/swap/body-resources.ts';
+import { createBodyResources, type BodyResources } from '../proxy/swap/body-resources.ts';
 import { createUpstream } from '../proxy/upstream/upstream.ts';
 import type { Config } from './config.ts';
 
@@ -67,12 +67,12 @@ function createUpstreamOf(config: Config, ownListeners: () => readonly AddressIn
 }
 
 /** Creates the data plane; nothing listens yet. */
-export async function openDataPlane(config: Config, parts: DataPlaneParts): Promise<DataPlane> {
+export function createDataPlane(config: Config, parts: DataPlaneParts): DataPlane {
   let proxyAddress: AddressInfo | null = null;
   const upstream = createUpstreamOf(config, () =>
     [proxyAddress, parts.adminAddress()].filter((address) => address !== null),
   );
-  const bodies = await openBodyResources({
+  const bodies = createBodyResources({
     spoolDirectory: join(config.dataDir, 'spool'),
     spoolBytes: config.spoolBytes,
     bufferBytes: config.bodyBufferBytes,

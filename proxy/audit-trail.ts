@@ -2,7 +2,9 @@
 import { createId } from '../model/ids.ts';
 import { AUDIT_TEXT_CHARACTERS_MAX } from '../model/limits.ts';
 import type { AuditEvent, AuditOutcome, AuditReason, MissRecord, SwapRecord, VeilRecord } from '../model/audit.ts';
+import type { KeyveilError } from '../model/errors.ts';
 import type { AuditSink, Clock, ProxyMetrics } from '../model/ports.ts';
+import type { Tunnel } from './tunnels.ts';
 
 /** What is known when a request begins. */
 export interface TrailStart {
@@ -95,4 +97,18 @@ export class AuditTrail {
     for (const miss of this.misses) metrics.miss(miss.location, miss.reason);
     for (const veil of this.veils) metrics.veil(veil.count);
   }
+}
+
+/** Writes the row of a request that was refused before it could be understood. */
+export function recordMalformed(
+  ports: TrailPorts,
+  tunnel: Pick<Tunnel, 'sessionId' | 'scheme' | 'authority'>,
+  refusal: { readonly error: KeyveilError; readonly httpVersion: string },
+): void {
+  const { sessionId, scheme, authority } = tunnel;
+  const { host, port } = authority;
+  const { error, httpVersion } = refusal;
+  const trail = new AuditTrail({ sessionId, method: '', scheme, host, port, target: '', httpVersion }, ports);
+  trail.status = error.status;
+  trail.finish('refused', error.code);
 }

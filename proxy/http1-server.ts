@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Duplex } from 'node:stream';
 import { HEADER_BLOCK_BYTES_MAX } from '../model/limits.ts';
 import { KeyveilError } from '../model/errors.ts';
-import { AuditTrail } from './audit-trail.ts';
+import { recordMalformed } from './audit-trail.ts';
 import { asksForWebSocket, createHttp1Exchange } from './http1-exchange.ts';
 import type { Pipeline } from './pipeline.ts';
 import { answerAndClose } from './raw-reply.ts';
@@ -66,14 +66,6 @@ function withoutOptions(connection: string): string {
   return options.filter((option) => !/^(?:upgrade|http2-settings)$/i.test(option)).join(', ');
 }
 
-function recordMalformed(ports: ProxyPorts, tunnel: Tunnel, error: KeyveilError): void {
-  const { host, port } = tunnel.authority;
-  const { sessionId, scheme } = tunnel;
-  const trail = new AuditTrail({ sessionId, method: '', scheme, host, port, target: '', httpVersion: '1.1' }, ports);
-  trail.status = error.status;
-  trail.finish('refused', error.code);
-}
-
 /** Creates the server. */
 export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1Server {
   const server: Server = createServer(STRICT_SERVER_OPTIONS);
@@ -92,7 +84,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
       void pipeline.run(tunnel, createHttp1Exchange(request, response, request.socket));
     } catch (error) {
       const known = toKeyveilError(error);
-      recordMalformed(ports, tunnel, known);
+      recordMalformed(ports, tunnel, { error: known, httpVersion: '1.1' });
       refused.add(request.socket);
       answerAndClose(request.socket, known, tunnel.authority.host);
     }
@@ -117,7 +109,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
       'connect_not_allowed',
       'CONNECT inside a tunnel is not allowed. Open it at the proxy.',
     );
-    recordMalformed(ports, tunnel, error);
+    recordMalformed(ports, tunnel, { error, httpVersion: '1.1' });
     answerAndClose(socket, error, tunnel.authority.host);
   });
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Duplex) => {
@@ -125,7 +117,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     const error = describeParserError(cause);
     // In the middle of a request its own record tells; an answer now would be taken for the answer to that one.
     if (error === null || tunnel.openRequests > 0) return void socket.destroy();
-    recordMalformed(ports, tunnel, error);
+    recordMalformed(ports, tunnel, { error, httpVersion: '1.1' });
     answerAndClose(socket, error, tunnel.authority.host);
   });
   return { serve };

@@ -35,20 +35,23 @@ interface ParsedFields {
 }
 
 // Cookie crumbs become one field again (RFC 9113 section 8.2.3), at the place of the first.
-function addField(headers: string[], cookieAt: number, name: string, value: string): number {
-  if (name === 'cookie' && cookieAt >= 0) {
-    headers[cookieAt] = `${headers[cookieAt]}; ${value}`;
-    return cookieAt;
+function joinCookies(headers: string[]): void {
+  let first = -1;
+  for (let index = 0; index < headers.length; index += 2) {
+    if (headers[index] !== 'cookie') continue;
+    if (first < 0) first = index + 1;
+    else {
+      headers[first] = `${headers[first]}; ${headers[index + 1]}`;
+      headers.splice(index, 2);
+      index -= 2;
+    }
   }
-  headers.push(name, value);
-  return name === 'cookie' ? headers.length - 1 : cookieAt;
 }
 
 function parseFields(raw: readonly string[]): ParsedFields {
   const pseudo = new Map<string, string>();
   const headers: string[] = [];
   const seen = new Set<string>();
-  let cookieAt = -1;
   let bytes = 0;
   for (let index = 0; index < raw.length; index += 2) {
     const name = raw[index] as string;
@@ -61,11 +64,12 @@ function parseFields(raw: readonly string[]): ParsedFields {
     }
     if (SINGLE_VALUE_FIELDS.has(name) && seen.has(name)) throw malformed(`the field ${name} is repeated`);
     seen.add(name);
-    cookieAt = addField(headers, cookieAt, name, value);
+    headers.push(name, value);
   }
   if (bytes > HEADER_BLOCK_BYTES_MAX || raw.length > 2 * HEADER_FIELDS_MAX) {
     throw new KeyveilError('header_too_large', `The header block is longer than ${HEADER_BLOCK_BYTES_MAX} bytes.`);
   }
+  joinCookies(headers);
   return { pseudo, headers };
 }
 

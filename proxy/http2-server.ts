@@ -2,7 +2,6 @@
 import {
   createServer,
   type Http2Server as NodeHttp2Server,
-  type IncomingHttpHeaders,
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from 'node:http2';
@@ -12,11 +11,14 @@ import { HEADER_BLOCK_BYTES_MAX, HTTP2_STREAMS_PER_CONNECTION_MAX } from '../mod
 import { Http2Reply, readHttp2Request } from './http2-exchange.ts';
 import { createExtendedConnect } from './http2-upgrade.ts';
 import type { Pipeline } from './pipeline.ts';
+import { recordMalformed } from './audit-trail.ts';
 import { answerError, toKeyveilError } from './responses.ts';
 import type { ProxyPorts } from './settings.ts';
 import type { Tunnel } from './tunnels.ts';
 
 const END_STREAM = 0x1;
+const STREAM_WINDOW_BYTES = 1024 * 1024;
+const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 
 /** The server that every HTTP/2 connection inside a tunnel is handed to; it never listens. */
 export interface Http2Server {
@@ -31,6 +33,29 @@ function answer(stream: ServerHttp2Stream, error: KeyveilError, host: string): v
   reply.end([]);
 }
 
+function serveStream(
+  stream: ServerHttp2Stream,
+  head: { raw: readonly string[]; endsStream: boolean },
+  context: { pipeline: Pipeline; ports: ProxyPorts; tunnel: Tunnel },
+): void {
+  const { pipeline, ports, tunnel } = context;
+  try {
+    const { request, protocol } = readHttp2Request(stream, head.raw, head.endsStream);
+    if (protocol !== null && protocol !== 'websocket') {
+      throw new KeyveilError(
+        'connect_not_allowed',
+        'The only protocol of an extended CONNECT that is served is websocket.',
+      );
+    }
+    const reply = new Http2Reply(stream);
+    void pipeline.run(tunnel, { request, reply }, protocol === null ? null : createExtendedConnect(stream, reply));
+  } catch (error) {
+    const known = toKeyveilError(error);
+    recordMalformed(ports, tunnel, { error: known, httpVersion: '2' });
+    answer(stream, known, tunnel.authority.host);
+  }
+}
+
 /** Creates the server. */
 export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2Server {
   const tunnels = new WeakMap<object, Tunnel>();
@@ -41,7 +66,7 @@ export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2S
       maxConcurrentStreams: HTTP2_STREAMS_PER_CONNECTION_MAX,
       maxHeaderListSize: HEADER_BLOCK_BYTES_MAX,
       // The connection's own window follows in `session`; a stream's is large enough for one round trip on a fast link.
-      initialWindowSize: 1024 * 1024,
+      initialWindowSize: STREAM_WINDOW_BYTES,
     },
     maxHeaderListPairs: 2048,
     maxSessionMemory: 64,
@@ -51,31 +76,17 @@ export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2S
   });
   server.on('session', (session: ServerHttp2Session) => {
     session.on('error', () => undefined);
-    session.setLocalWindowSize(4 * 1024 * 1024);
+    session.once('connect', () => session.setLocalWindowSize(CONNECTION_WINDOW_BYTES));
   });
   server.on('sessionError', () => undefined);
-  const onStream = (stream: ServerHttp2Stream, _headers: IncomingHttpHeaders, flags: number, raw: string[]): void => {
+  const onStream = (stream: ServerHttp2Stream, ...[, flags, raw]: [unknown, number, string[]]): void => {
     const tunnel = stream.session === undefined ? undefined : tunnels.get(stream.session);
+    // Without a listener a reset of the stream would be an uncaught error.
     stream.on('error', () => undefined);
-    if (tunnel === undefined) return void stream.destroy();
-    try {
-      const { request, protocol } = readHttp2Request(stream, raw, (flags & END_STREAM) !== 0);
-      if (protocol !== null && protocol !== 'websocket') {
-        throw new KeyveilError(
-          'connect_not_allowed',
-          'The only protocol of an extended CONNECT that is served is websocket.',
-        );
-      }
-      const reply = new Http2Reply(stream);
-      const upgrade = protocol === null ? undefined : createExtendedConnect(stream, reply);
-      void pipeline.run(tunnel, { request, reply }, upgrade);
-    } catch (error) {
-      const known = toKeyveilError(error);
-      ports.metrics.request('refused', known.code);
-      answer(stream, known, tunnel.authority.host);
-    }
+    if (tunnel === undefined) stream.destroy();
+    else serveStream(stream, { raw, endsStream: (flags & END_STREAM) !== 0 }, { pipeline, ports, tunnel });
   };
-  server.on('stream', onStream as (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number) => void);
+  server.on('stream', onStream as (...values: unknown[]) => void);
   return {
     serve(socket, tunnel) {
       // Node announces the session before `emit` returns, so the next one announced is this connection's.

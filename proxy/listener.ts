@@ -15,7 +15,7 @@ import { answerAndClose } from './raw-reply.ts';
 import { answerError, toKeyveilError } from './responses.ts';
 import { SessionWatch } from './session-watch.ts';
 import type { ProxyPorts } from './settings.ts';
-import { serveTunnel, type TunnelServers } from './tunnel.ts';
+import { serveTunnel, type OpenedTunnel, type TunnelServers } from './tunnel.ts';
 import { Tunnel, TunnelRegistry } from './tunnels.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
@@ -103,14 +103,28 @@ class ProxyServer implements Proxy {
     const authority = tryParseAuthority(request.url ?? '');
     try {
       const opened = await this.#admit(request, socket, authority);
-      if (opened !== null) await serveTunnel(opened, this.#inner, this.#ports);
+      if (opened !== null) void this.#serve(opened);
     } catch (error) {
       this.#refuse(socket, error, { authority, field: headerValue(request.rawHeaders, 'proxy-authorization') });
     }
   }
 
+  /** After the 200 nothing can be told to the client but by closing its connection. */
+  async #serve(opened: OpenedTunnel): Promise<void> {
+    try {
+      await serveTunnel(opened, this.#inner, this.#ports);
+    } catch (error) {
+      this.#ports.logger.error({ error, sessionId: opened.tunnel.sessionId }, 'A tunnel failed inside Keyveil.');
+      opened.socket.destroy();
+    }
+  }
+
   /** Syntax, session, port, environment, address; then the 200. Null when the client has gone meanwhile. */
-  async #admit(request: IncomingMessage, socket: Socket, authority: Authority | null) {
+  async #admit(
+    request: IncomingMessage,
+    socket: Socket,
+    authority: Authority | null,
+  ): Promise<OpenedTunnel | null> {
     const { policies, settings, audit, upstream, clock, metrics } = this.#ports;
     if (authority === null) {
       throw new KeyveilError(

@@ -17,6 +17,7 @@ import {
 } from './exchange.ts';
 import { Forward } from './forward.ts';
 import { endToEndRequestHeaders } from './hop-by-hop.ts';
+import { createResponseMemory } from './response-memory.ts';
 import { RequestPump } from './request-pump.ts';
 import type { ProxyPorts } from './settings.ts';
 import { prepareBody } from './swap/body.ts';
@@ -121,8 +122,8 @@ export class Pipeline {
       authority: tunnel.authority,
       allowedPrivateCidrs: rules.policy.allowedPrivateCidrs,
     };
-    const swapped = this.#swapHead(request, target, rules, forward);
-    this.#drawVeil(request, rules, { forward, swapped });
+    const swapped = swapHead(request, { target, rules, forward });
+    this.#drawVeil(request, rules, { forward, swapped, sessionId: tunnel.sessionId });
     const outgoing =
       upgrade === null
         ? await this.#prepare(tunnel, exchange, { target, swapped, rules, forward })
@@ -159,21 +160,11 @@ export class Pipeline {
     return { policy, plan, veil: isVeiled && plan !== null ? compileVeil(policy, host) : null };
   }
 
-  #swapHead(request: ClientRequest, target: string, rules: Rules, forward: Forward): HeaderSwap {
-    const ended = endToEndRequestHeaders(request.headers);
-    const headers = rules.veil === null ? ended : narrowAcceptEncoding(ended);
-    if (rules.plan === null) {
-      return { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_SENSITIVE_NAMES };
-    }
-    const swapped = swapHeaders(headers, rules.plan, 'header');
-    const trail = forward.trail;
-    trail.addSwaps(swapped.swaps);
-    trail.addMisses(swapped.misses);
-    trail.addMisses(findUrlMisses(target, rules.plan));
-    return swapped;
-  }
-
-  #drawVeil(request: ClientRequest, rules: Rules, run: { forward: Forward; swapped: HeaderSwap }): void {
+  #drawVeil(
+    request: ClientRequest,
+    rules: Rules,
+    run: { forward: Forward; swapped: HeaderSwap; sessionId: string },
+  ): void {
     if (rules.veil === null) return;
     const { settings } = this.#ports;
     const veil = rules.veil.withBasicTokens(run.swapped.basicTokens);
@@ -186,7 +177,7 @@ export class Pipeline {
         source,
         bufferBytes: settings.bodyBufferBytes,
         idleMs: settings.veilIdleMs,
-        memory: this.#ports.bodies.memoryFor(run.forward.trail.sessionId),
+        memory: createResponseMemory(this.#ports.bodies, run.sessionId),
       }),
     );
   }
@@ -274,6 +265,19 @@ export class Pipeline {
     forward.trail.addMisses(swapped.misses);
     return swapped.headers;
   }
+}
+
+function swapHead(request: ClientRequest, run: Omit<Swapped, 'swapped'>): HeaderSwap {
+  const { plan, veil } = run.rules;
+  const { trail } = run.forward;
+  const passedOn = endToEndRequestHeaders(request.headers);
+  const headers = veil === null ? passedOn : narrowAcceptEncoding(passedOn);
+  if (plan === null) return { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_SENSITIVE_NAMES };
+  const swapped = swapHeaders(headers, plan, 'header');
+  trail.addSwaps(swapped.swaps);
+  trail.addMisses(swapped.misses);
+  trail.addMisses(findUrlMisses(run.target, plan));
+  return swapped;
 }
 
 // HTTP/1.0 clients may leave Host out; what goes upstream is HTTP/1.1, which needs it (RFC 9112 section 3.2).

@@ -51,6 +51,8 @@ export function terminateTls(raw: Socket, options: TerminateOptions): Promise<Ha
       socket.off('close', fail);
       socket.off('error', fail);
       socket.on('error', () => raw.destroy());
+      // Only tls.Server clears this; until it is cleared, http2 waits for a handshake that is long over.
+      (socket as { secureConnecting: boolean }).secureConnecting = false;
       resolve({ ok: true, socket, protocol: socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1' });
     });
   });

@@ -93,6 +93,8 @@ async function serveTls(opened: OpenedTunnel, servers: TunnelServers, ports: Pro
     return;
   }
   tunnel.isMultiplexed = true;
+  // An HTTP/2 session has no use for half a connection: when the client has closed its side, the tunnel is over.
+  handshake.socket.allowHalfOpen = false;
   servers.http2.serve(handshake.socket, tunnel);
 }
 

@@ -56,11 +56,11 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
   if (toUpstream === null && toClient === null) return relay(client, upstream);
   let requestBytes = 0;
   let responseBytes = 0;
-  let failure: Error | null = null;
+  const failures: Error[] = [];
   const fail = (error: Error): void => {
     upstream.destroy();
-    if (failure !== null) return;
-    failure = error;
+    failures.push(error);
+    if (failures.length > 1) return;
     if (!client.destroyed) client.end(closeFrame(options.closeCodeOf(error)));
   };
   client.on('error', () => upstream.destroy());
@@ -71,7 +71,8 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
   client.destroy();
   upstream.destroy();
   // A connection that broke off is an end of the WebSocket, not a fault of its frames.
-  if (failure !== null && !isDisconnect(failure)) throw failure;
+  const [failure] = failures;
+  if (failure !== undefined && !isDisconnect(failure)) throw failure;
   return { requestBytes, responseBytes };
 }
 

@@ -1,5 +1,6 @@
 // Every command, in the order of the help.
 import { AUDIT_COMMANDS } from './audit.ts';
+import { CA_COMMANDS } from './ca.ts';
 import type { Command } from './command.ts';
 import { CREDENTIAL_COMMANDS } from './credential.ts';
 import { ENVIRONMENT_COMMANDS } from './environment.ts';
@@ -17,6 +18,7 @@ export const COMMANDS: readonly Command[] = [
   ...ENVIRONMENT_COMMANDS,
   ...SESSION_COMMANDS,
   ...AUDIT_COMMANDS,
+  ...CA_COMMANDS,
   ...TOKEN_COMMANDS,
   ...EMERGENCY_STOP_COMMANDS,
 ];

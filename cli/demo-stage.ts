@@ -1,0 +1,145 @@
+// The demo's stage: prints each step as the command a person would type, runs it, and keeps count of what was verified.
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { createClient } from './client.ts';
+
+const READY_WITHIN_MS = 20_000;
+const POLL_INTERVAL_MS = 50;
+const STOP_WITHIN_MS = 30_000;
+
+export interface CommandResult {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exitCode: number | null;
+}
+
+export interface StageOptions {
+  readonly folder: string;
+  readonly print: (text: string) => void;
+  readonly path: string;
+}
+
+/** A failed verification or step: the demo ends with exit code 1. */
+export class DemoFailure extends Error {
+  override readonly name = 'DemoFailure';
+}
+
+/** The interpreter and script that stand for `keyveil`, in the sources and in the build. */
+function keyveilCommand(): [string, ...string[]] {
+  const main = fileURLToPath(new URL(import.meta.url.endsWith('.ts') ? './main.ts' : './main.js', import.meta.url));
+  return [process.execPath, ...process.execArgv, main];
+}
+
+async function collect(child: ChildProcess, input: string): Promise<CommandResult> {
+  let stdout = '';
+  let stderr = '';
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  child.stdin?.end(input);
+  const [exitCode] = (await once(child, 'close')) as [number | null];
+  return { stdout, stderr, exitCode };
+}
+
+/** A free port of 127.0.0.1, so that the printed commands can name it. */
+export async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+/** Prints, runs and verifies. */
+export class Stage {
+  readonly #options: StageOptions;
+  #daemon: ChildProcess | null = null;
+  #daemonLog = '';
+
+  constructor(options: StageOptions) {
+    this.#options = options;
+  }
+
+  say(text: string): void {
+    this.#options.print(`\n# ${text}\n`);
+  }
+
+  show(text: string): void {
+    this.#options.print(text.replace(/^(?=.)/gm, '  '));
+  }
+
+  /** Prints `$ keyveil …`, runs it, and answers what it wrote; a failure ends the demo. */
+  async keyveil(
+    line: string,
+    args: readonly string[],
+    options: { input?: string; isQuiet?: boolean } = {},
+  ): Promise<string> {
+    this.#options.print(`$ ${line}\n`);
+    const [file, ...before] = keyveilCommand();
+    const child = spawn(file, [...before, ...args], { cwd: this.#options.folder, env: { PATH: this.#options.path } });
+    const result = await collect(child, options.input ?? '');
+    if (options.isQuiet !== true) this.show(result.stdout);
+    this.show(result.stderr);
+    if (result.exitCode !== 0) throw new DemoFailure(`${line} ended with exit code ${String(result.exitCode)}`);
+    return result.stdout;
+  }
+
+  /** Runs a script as the sandbox does: with the session's variables and nothing else. */
+  async sandbox(script: string): Promise<CommandResult> {
+    this.#options.print(`sandbox$ ${script}\n`);
+    const env = { PATH: this.#options.path };
+    const child = spawn('sh', ['-c', `. ./sandbox.env && ${script}`], { cwd: this.#options.folder, env });
+    const result = await collect(child, '');
+    this.show(result.stdout + result.stderr);
+    return result;
+  }
+
+  verify(claim: string, isTrue: boolean): void {
+    this.#options.print(`${isTrue ? '  ✓' : '  ✗'} ${claim}\n`);
+    if (!isTrue) throw new DemoFailure(`not verified: ${claim}`);
+  }
+
+  /** Starts the daemon in the background and waits until it is ready. */
+  async startDaemon(line: string, args: readonly string[]): Promise<void> {
+    this.#options.print(`$ ${line} &\n`);
+    const [file, ...before] = keyveilCommand();
+    const daemon = spawn(file, [...before, ...args], {
+      cwd: this.#options.folder,
+      env: { PATH: this.#options.path },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.#daemon = daemon;
+    for (const stream of [daemon.stdout, daemon.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => (this.#daemonLog += text));
+    const client = createClient({ dataDir: `${this.#options.folder}/data`, url: null, adminToken: null });
+    for (const start = Date.now(); Date.now() - start < READY_WITHIN_MS; await delay(POLL_INTERVAL_MS)) {
+      if (daemon.exitCode !== null) break;
+      const isReady = await client.call('GET', '/readyz').then(
+        () => true,
+        () => false,
+      );
+      if (isReady) return;
+    }
+    throw new DemoFailure(`the daemon did not get ready:\n${this.#daemonLog}`);
+  }
+
+  /** What the daemon has logged so far. */
+  get daemonLog(): string {
+    return this.#daemonLog;
+  }
+
+  /** Ends the daemon by SIGTERM and answers its exit code; null when a signal had to end it, or when there was none. */
+  async stopDaemon(): Promise<number | null> {
+    const daemon = this.#daemon;
+    this.#daemon = null;
+    if (daemon === null || daemon.exitCode !== null) return daemon?.exitCode ?? null;
+    const kill = setTimeout(() => daemon.kill('SIGKILL'), STOP_WITHIN_MS);
+    daemon.kill('SIGTERM');
+    const [exitCode] = (await once(daemon, 'exit')) as [number | null];
+    clearTimeout(kill);
+    return exitCode;
+  }
+}

@@ -38,7 +38,8 @@ function createFastify(options: AdminServerOptions) {
     requestIdHeader: false,
     genReqId: () => createId('request', clock.now()),
     return503OnClosing: false,
-    routerOptions: { maxParamLength: 200 },
+    // A long id is an unknown id; the header limit bounds it.
+    routerOptions: { maxParamLength: ADMIN_HEADER_BYTES_MAX },
     frameworkErrors(error, request, reply) {
       void sendError(toKeyveilError(error), request, reply);
     },

@@ -1,5 +1,5 @@
 // Every rule of every field, its valid and its invalid side: status, type, code and param of the answer.
-import t, { test } from 'tap';
+import t, { test, type Test } from 'tap';
 import { authWith, startAdminApi, type Answer } from '../support/admin-api.ts';
 
 const api = await startAdminApi(t);
@@ -21,7 +21,7 @@ const TYPES: Readonly<Record<number, string>> = {
 };
 
 /** Checks an answer against what is expected: null for a good one. */
-function check(t: Tap.Test, answer: Answer, row: { readonly name: string; readonly fault: Fault | null }): void {
+function check(t: Test, answer: Answer, row: { readonly name: string; readonly fault: Fault | null }): void {
   if (row.fault === null) {
     t.equal(answer.status, 200, `${row.name}: ${answer.text.slice(0, 200)}`);
     return;
@@ -42,14 +42,10 @@ function check(t: Tap.Test, answer: Answer, row: { readonly name: string; readon
   t.equal(answer.headers.get('x-should-retry'), status === 409 ? 'false' : null);
 }
 
-declare namespace Tap {
-  type Test = import('tap').Test;
-}
-
 type Row = readonly [name: string, body: unknown, fault: Fault | null];
 
 /** Sends each row's body to a path. */
-async function runRows(t: Tap.Test, path: string | (() => Promise<string>), rows: readonly Row[]): Promise<void> {
+async function runRows(t: Test, path: string | (() => Promise<string>), rows: readonly Row[]): Promise<void> {
   for (const [name, body, fault] of rows) {
     const url = typeof path === 'string' ? path : await path();
     check(t, await call('POST', url, { body }), { name, fault });

@@ -35,6 +35,7 @@ export interface CallOptions {
 export interface AdminApi {
   readonly baseUrl: string;
   readonly token: string;
+  readonly options: AdminServerOptions;
   readonly store: Store;
   readonly directory: string;
   readonly clock: ManualClock;
@@ -43,10 +44,15 @@ export interface AdminApi {
   readonly sdk: Anthropic;
   /** Digests of the configured tokens; a test may change the list. */
   readonly digests: Buffer[];
-  call(method: string, path: string, options?: CallOptions): Promise<Answer>;
+  readonly call: (method: string, path: string, options?: CallOptions) => Promise<Answer>;
   /** Starts another server on the same store, with other options. */
-  another(options: Partial<AdminServerOptions>): Promise<{ baseUrl: string; close(): Promise<void> }>;
-  close(): Promise<void>;
+  readonly another: (options: Partial<AdminServerOptions>) => Promise<StartedServer>;
+  readonly close: () => Promise<void>;
+}
+
+export interface StartedServer {
+  readonly baseUrl: string;
+  readonly close: () => Promise<void>;
 }
 
 /** SHA-256 of a token. */
@@ -68,7 +74,8 @@ function parse(text: string, headers: Headers): unknown {
   return headers.get('content-type')?.startsWith('application/json') === true ? JSON.parse(text) : undefined;
 }
 
-async function send(url: string, method: string, options: CallOptions): Promise<Answer> {
+/** One request and its whole answer. */
+export async function send(url: string, method: string, options: CallOptions): Promise<Answer> {
   const { body, token } = options;
   const headers = {
     ...(token === null || token === undefined ? {} : { 'x-api-key': token }),
@@ -130,7 +137,7 @@ export async function startAdminApi(t: Test, overrides: Partial<AdminServerOptio
     auditHeartbeatMs: 50,
     ...overrides,
   };
-  const started: { baseUrl: string; close(): Promise<void> }[] = [];
+  const started: StartedServer[] = [];
   const another = async (more: Partial<AdminServerOptions>) => {
     const server = createAdminServer({ ...options, ...more });
     const baseUrl = await server.listen({ host: '127.0.0.1', port: 0 });
@@ -150,6 +157,7 @@ export async function startAdminApi(t: Test, overrides: Partial<AdminServerOptio
   return {
     baseUrl,
     token,
+    options,
     store,
     directory,
     clock,

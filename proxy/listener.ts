@@ -120,11 +120,7 @@ class ProxyServer implements Proxy {
   }
 
   /** Syntax, session, port, environment, address; then the 200. Null when the client has gone meanwhile. */
-  async #admit(
-    request: IncomingMessage,
-    socket: Socket,
-    authority: Authority | null,
-  ): Promise<OpenedTunnel | null> {
+  async #admit(request: IncomingMessage, socket: Socket, authority: Authority | null): Promise<OpenedTunnel | null> {
     const { policies, settings, audit, upstream, clock, metrics } = this.#ports;
     if (authority === null) {
       throw new KeyveilError(

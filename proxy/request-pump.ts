@@ -34,6 +34,11 @@ export class RequestPump {
       this.#end();
       return;
     }
+    // An HTTP/2 stream whose body is empty may have ended while the upstream was being connected to.
+    if (body.readableEnded) {
+      this.#end();
+      return;
+    }
     body.on('data', (chunk: Buffer) => {
       onChunk?.(chunk);
       if (!this.#isStopped && !exchange.write(chunk)) body.pause();

@@ -52,7 +52,7 @@ export function terminateTls(raw: Socket, options: TerminateOptions): Promise<Ha
       socket.off('error', fail);
       socket.on('error', () => raw.destroy());
       // Only tls.Server clears this; until it is cleared, http2 waits for a handshake that is long over.
-      (socket as { secureConnecting: boolean }).secureConnecting = false;
+      (socket as TLSSocket & { secureConnecting: boolean }).secureConnecting = false;
       resolve({ ok: true, socket, protocol: socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1' });
     });
   });

@@ -45,31 +45,28 @@ test('a CONNECT to something that is no authority is a 400', async (t) => {
   t.match(head, /^HTTP\/1\.1 400 /, 'syntax comes before the session');
 });
 
-test(
-  'addresses inside, the daemon itself, and cloud metadata are refused with 403 and without the address',
-  async (t) => {
-    const { proxyAddress, adminAddress } = keyveil.daemon;
-    const targets = [
-      '169.254.169.254:443',
-      '10.0.0.1:443',
-      `localhost:${adminAddress.port}`,
-      `localhost:${proxyAddress.port}`,
-      `127.0.0.1:${proxyAddress.port}`,
-      `127.1:${adminAddress.port}`,
-      `[::1]:${adminAddress.port}`,
-      `[::ffff:127.0.0.1]:${adminAddress.port}`,
-      '0x7f000001:443',
-      '0.0.0.0:443',
-    ];
-    for (const target of targets) {
-      const { socket, head } = await keyveil.connect(session, target);
-      t.match(head, /^HTTP\/1\.1 403 /, target);
-      const body = await readAll(socket);
-      t.match(body, /address_denied/, target);
-      if (target.startsWith('localhost')) t.notMatch(body, /127\.0\.0\.1|::1/);
-    }
-  },
-);
+test('addresses inside, the daemon itself, and cloud metadata are refused with 403 and without the address', async (t) => {
+  const { proxyAddress, adminAddress } = keyveil.daemon;
+  const targets = [
+    '169.254.169.254:443',
+    '10.0.0.1:443',
+    `localhost:${adminAddress.port}`,
+    `localhost:${proxyAddress.port}`,
+    `127.0.0.1:${proxyAddress.port}`,
+    `127.1:${adminAddress.port}`,
+    `[::1]:${adminAddress.port}`,
+    `[::ffff:127.0.0.1]:${adminAddress.port}`,
+    '0x7f000001:443',
+    '0.0.0.0:443',
+  ];
+  for (const target of targets) {
+    const { socket, head } = await keyveil.connect(session, target);
+    t.match(head, /^HTTP\/1\.1 403 /, target);
+    const body = await readAll(socket);
+    t.match(body, /address_denied/, target);
+    if (target.startsWith('localhost')) t.notMatch(body, /127\.0\.0\.1|::1/);
+  }
+});
 
 test('a request for another host or port than its tunnel is a 421', async (t) => {
   for (const host of ['evil.test', 'api.test:8443', 'api.test.evil.test']) {
@@ -104,26 +101,23 @@ test('a CONNECT inside a tunnel is a 405', async (t) => {
   tls.destroy();
 });
 
-test(
-  'ambiguous framing is refused, no whole request reaches the upstream, and nothing is served after it',
-  async (t) => {
-    for (const { name, request_base64: text } of framing) {
-      api.received.length = 0;
-      const tls = await keyveil.tunnel(session, 'api.test:443');
-      tls.write(
-        Buffer.concat([Buffer.from(text, 'base64'), Buffer.from('GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n')]),
-      );
-      const answer = await readAll(tls);
-      t.match(answer, /^(?:HTTP\/1\.1 4(?:00|21) |$)/, name);
-      t.equal((answer.match(/HTTP\/1\.1 /g) ?? []).length <= 1, true, `${name}: one answer at most`);
-      t.same(
-        api.received.map(({ url }) => url),
-        [],
-        name,
-      );
-    }
-  },
-);
+test('ambiguous framing is refused, no whole request reaches the upstream, and nothing is served after it', async (t) => {
+  for (const { name, request_base64: text } of framing) {
+    api.received.length = 0;
+    const tls = await keyveil.tunnel(session, 'api.test:443');
+    tls.write(
+      Buffer.concat([Buffer.from(text, 'base64'), Buffer.from('GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n')]),
+    );
+    const answer = await readAll(tls);
+    t.match(answer, /^(?:HTTP\/1\.1 4(?:00|21) |$)/, name);
+    t.equal((answer.match(/HTTP\/1\.1 /g) ?? []).length <= 1, true, `${name}: one answer at most`);
+    t.same(
+      api.received.map(({ url }) => url),
+      [],
+      name,
+    );
+  }
+});
 
 test('a request outside of a tunnel must be an absolute http URL', async (t) => {
   const cases: readonly (readonly [string, number])[] = [

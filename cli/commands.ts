@@ -3,7 +3,9 @@ import { AUDIT_COMMANDS } from './audit.ts';
 import { CA_COMMANDS } from './ca.ts';
 import type { Command } from './command.ts';
 import { CREDENTIAL_COMMANDS } from './credential.ts';
+import { DOCTOR_COMMANDS } from './doctor.ts';
 import { ENVIRONMENT_COMMANDS } from './environment.ts';
+import { MAINTENANCE_COMMANDS } from './maintenance.ts';
 import { RUN_COMMANDS } from './run.ts';
 import { SERVE_COMMANDS } from './serve.ts';
 import { SESSION_COMMANDS } from './session.ts';
@@ -21,4 +23,6 @@ export const COMMANDS: readonly Command[] = [
   ...CA_COMMANDS,
   ...TOKEN_COMMANDS,
   ...EMERGENCY_STOP_COMMANDS,
+  ...DOCTOR_COMMANDS,
+  ...MAINTENANCE_COMMANDS,
 ];

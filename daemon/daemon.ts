@@ -1,7 +1,6 @@
 // The composition root: the only place where store, CA, proxy and admin API meet.
 import { hostname } from 'node:os';
 import type { AddressInfo } from 'node:net';
-import type { FastifyInstance } from 'fastify';
 import { createAdminServer, type AdminServerOptions } from '../admin-api/server.ts';
 import { createCaExport } from '../ca/bundle.ts';
 import { createLeafCache } from '../ca/leaf-cache.ts';
@@ -137,7 +136,7 @@ async function listenAdmin(opened: Opened, addresses: { proxy: () => AddressInfo
   const base = adminOptionsOf(opened, addresses);
   const { adminTls } = config;
   const tls = adminTls === null ? {} : { tls: { cert: adminTls.certPem, key: adminTls.keyPem.reveal() } };
-  const tcp: FastifyInstance = createAdminServer({ ...base, ...tls, trust: 'tcp' });
+  const tcp = createAdminServer({ ...base, ...tls, trust: 'tcp' });
   closers.add(() => tcp.close());
   try {
     await tcp.listen({ host: config.adminListen.host, port: config.adminListen.port });

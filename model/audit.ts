@@ -92,7 +92,8 @@ export interface AdminEvent {
   readonly requestId: string;
 }
 
-export type AuditEntry = ({ readonly kind: 'audit_event' } & AuditEvent) | ({ readonly kind: 'admin_event' } & AdminEvent);
+export type AuditEntry =
+  ({ readonly kind: 'audit_event' } & AuditEvent) | ({ readonly kind: 'admin_event' } & AdminEvent);
 
 export interface AuditQuery {
   readonly sessionId?: string;

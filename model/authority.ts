@@ -15,7 +15,6 @@ const PLAIN_NAME = /^[a-z0-9._-]+$/;
 const NAME_CHARACTERS_MAX = 253;
 const LABEL_CHARACTERS_MAX = 63;
 // What no host may hold, in any spelling: delimiters of a URI, white space, control characters, percent-encoding.
-// eslint-disable-next-line no-control-regex -- control characters are exactly what must be found
 const FORBIDDEN = /[\u0000-\u0020\u007f#%/:<>?@[\\\]^`{|}"*,;=&!$'()+~]/;
 
 function parseIpv4Part(part: string): number | null {
@@ -30,7 +29,7 @@ function parseIpv4Part(part: string): number | null {
  * Returns dotted decimal, `null` when the text is a name, `'invalid'` when it ends in a number and is no address
  * (such a name could be taken for an address by a resolver).
  */
-export function parseIpv4Loose(text: string): string | 'invalid' | null {
+export function parseIpv4Loose(text: string): string | null {
   const parts = text.split('.');
   const last = parts[parts.length - 1] ?? '';
   if (!/^(?:[0-9]+|0[xX][0-9a-fA-F]*)$/.test(last)) return null;
@@ -96,7 +95,10 @@ function splitHostPort(text: string): { host: string; port: string | null } {
 export function parseAuthority(text: string, defaultPort?: number): Authority {
   const authority = tryParseAuthority(text, defaultPort);
   if (authority === null) {
-    throw new KeyveilError('bad_request', 'The authority must be host:port, with a host name or IP address and a port from 1 to 65535.');
+    throw new KeyveilError(
+      'bad_request',
+      'The authority must be host:port, with a host name or IP address and a port from 1 to 65535.',
+    );
   }
   return authority;
 }

@@ -2,9 +2,11 @@
 import { isAddressLiteral, normaliseHost } from './authority.ts';
 
 /** Why a pattern was refused; each word is explained to the person by `explainPatternFault`. */
-export type PatternFault = 'empty' | 'not_a_host' | 'ipv6' | 'bare_wildcard' | 'wildcard_place' | 'wildcard_address' | 'address_spelling';
+export type PatternFault =
+  'empty' | 'not_a_host' | 'ipv6' | 'bare_wildcard' | 'wildcard_place' | 'wildcard_address' | 'address_spelling';
 
-export type PatternResult = { readonly ok: true; readonly pattern: string } | { readonly ok: false; readonly fault: PatternFault };
+export type PatternResult =
+  { readonly ok: true; readonly pattern: string } | { readonly ok: false; readonly fault: PatternFault };
 
 const WILDCARD = '*.';
 
@@ -55,6 +57,8 @@ export function patternCovers(pattern: string, host: string): boolean {
 /** A set of patterns, compiled so that a look-up costs one probe per label of the host. */
 export interface HostSet {
   covers(host: string): boolean;
+  /** How much of what a normalised pattern covers is covered by the set as well. */
+  shareOf(pattern: string): 'all' | 'some' | 'none';
 }
 
 /** Compiles normalised patterns. */
@@ -65,17 +69,25 @@ export function createHostSet(patterns: readonly string[]): HostSet {
     if (pattern.startsWith(WILDCARD)) suffixes.add(pattern.slice(1));
     else exact.add(pattern);
   }
+  function covers(host: string): boolean {
+    if (exact.has(host)) return true;
+    if (suffixes.size === 0 || isAddressLiteral(host)) return false;
+    for (let dot = host.indexOf('.', 1); dot >= 0; dot = host.indexOf('.', dot + 1)) {
+      if (suffixes.has(host.slice(dot))) return true;
+    }
+    return false;
+  }
   return {
-    covers(host) {
-      if (exact.has(host)) return true;
-      if (suffixes.size === 0 || isAddressLiteral(host)) return false;
-      for (let dot = host.indexOf('.', 1); dot >= 0; dot = host.indexOf('.', dot + 1)) {
-        if (suffixes.has(host.slice(dot))) return true;
-      }
-      return false;
+    covers,
+    shareOf(pattern) {
+      // Of a wildcard, `*` stands for a label that no exact entry can hold, so only a wildcard as wide covers it.
+      if (covers(pattern)) return 'all';
+      if (!pattern.startsWith(WILDCARD)) return 'none';
+      const suffix = pattern.slice(1);
+      return [...exact, ...suffixes].some((entry) => entry.endsWith(suffix)) ? 'some' : 'none';
     },
   };
 }
 
 /** The set that covers every host. */
-export const EVERY_HOST: HostSet = { covers: () => true };
+export const EVERY_HOST: HostSet = { covers: () => true, shareOf: () => 'all' };

@@ -55,7 +55,7 @@ export function parseAddress(text: string): Uint8Array | null {
 
 /** Parses `address/bits`; null when it is not that, or when bits beyond the prefix are set. */
 export function parseCidr(text: string): Cidr | null {
-  const match = /^([0-9a-fA-F.:]+)\/([0-9]{1,3})$/.exec(text);
+  const match = /^([0-9a-fA-F.:]+)\/(0|[1-9][0-9]{0,2})$/.exec(text);
   const bytes = match?.[1] === undefined ? null : parseAddress(match[1]);
   const prefixBits = Number(match?.[2]);
   if (bytes === null || prefixBits > bytes.length * 8) return null;
@@ -119,11 +119,13 @@ const IPV6_ROWS: readonly Row[] = [
 ];
 
 // Forms that carry an IPv4 address: the offset of its bytes, and whether they are inverted (Teredo, RFC 4380).
+const V4_MAPPED = parseCidr('::ffff:0:0/96') as Cidr;
+const TEREDO = parseCidr('2001::/32') as Cidr;
 const EMBEDDED: readonly (readonly [cidr: Cidr, offset: number, inverted: boolean])[] = [
-  [parseCidr('::ffff:0:0/96') as Cidr, 12, false], // RFC 4291, v4-mapped
+  [V4_MAPPED, 12, false], // RFC 4291
   [parseCidr('64:ff9b::/96') as Cidr, 12, false], // RFC 6052, NAT64
   [parseCidr('2002::/16') as Cidr, 2, false], // RFC 3056, 6to4
-  [parseCidr('2001::/32') as Cidr, 12, true], // RFC 4380, Teredo's client
+  [TEREDO, 12, true], // RFC 4380, Teredo's client
 ];
 
 const GLOBAL_UNICAST = parseCidr('2000::/3') as Cidr;
@@ -137,7 +139,11 @@ function embeddedIpv4(bytes: Uint8Array): Uint8Array | null {
 
 function classify(bytes: Uint8Array): IpClass {
   const inner = bytes.length === 16 ? embeddedIpv4(bytes) : null;
-  if (inner !== null) return classify(inner);
+  if (inner !== null) {
+    const innerClass = classify(inner);
+    // A Teredo relay also sends to the server that the address names (RFC 4380 section 5.4.1): no such address passes.
+    return innerClass === 'global' && isInside(bytes, TEREDO) ? 'protocol' : innerClass;
+  }
   for (const [cidr, ipClass] of bytes.length === 4 ? IPV4_ROWS : IPV6_ROWS) if (isInside(bytes, cidr)) return ipClass;
   // IPv6 outside of the one block that is handed out is reserved, v4-compatible and v4-translated forms included.
   return bytes.length === 4 || isInside(bytes, GLOBAL_UNICAST) ? 'global' : 'reserved';
@@ -149,7 +155,10 @@ export function classifyAddress(text: string): IpClass {
   return bytes === null ? 'reserved' : classify(bytes);
 }
 
-/** Whether an address (in any form that embeds an IPv4 address as well) lies in one of the ranges. */
+/**
+ * Whether an address lies in one of the ranges, in any form that embeds an IPv4 address as well. It is meant for
+ * ranges that are refused; `decideAddress` reads ranges that are allowed, and is narrower.
+ */
 export function isAddressInside(text: string, ranges: readonly Cidr[]): boolean {
   const bytes = parseAddress(text);
   if (bytes === null) return false;
@@ -157,8 +166,16 @@ export function isAddressInside(text: string, ranges: readonly Cidr[]): boolean 
   return ranges.some((range) => isInside(bytes, range) || (inner !== null && isInside(inner, range)));
 }
 
-/** Whether an address may be dialled: a global one, or one inside ranges that the operator allowed. */
+/**
+ * Whether an address may be dialled: a global one, or one inside ranges that the operator allowed. A v4-mapped address
+ * is the IPv4 address for the socket, and counts as that alone. The other forms with an IPv4 address inside are routed
+ * by whoever translates them, to networks that the operator did not speak of (RFC 6052 section 3.1 and RFC 3056
+ * section 2 rule out private addresses in them): an IPv4 range does not admit them.
+ */
 export function decideAddress(text: string, allowedRanges: readonly Cidr[]): 'admit' | 'refuse' {
-  if (classifyAddress(text) === 'global') return 'admit';
-  return isAddressInside(text, allowedRanges) ? 'admit' : 'refuse';
+  const bytes = parseAddress(text);
+  if (bytes === null) return 'refuse';
+  if (classify(bytes) === 'global') return 'admit';
+  const dialled = isInside(bytes, V4_MAPPED) ? bytes.slice(12) : bytes;
+  return allowedRanges.some((range) => isInside(dialled, range)) ? 'admit' : 'refuse';
 }

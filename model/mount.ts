@@ -34,17 +34,20 @@ function describeUnmountable(credential: Credential): string {
 }
 
 function requireMountable(credentials: readonly Credential[], settings: MountSettings): void {
-  if (!settings.interceptionOn && credentials.length > 0) {
+  const [first] = credentials;
+  if (!settings.interceptionOn && first !== undefined) {
     throw new KeyveilError(
       'mitm_disabled',
       'Interception is off (KEYVEIL_MITM=off), so placeholders could never be swapped, and the vaults hold active ' +
-        `credentials (${credentials[0]?.secretName}). Start the daemon with KEYVEIL_MITM=on, or leave these vaults out.`,
+        `credentials (${first.secretName}). Start the daemon with KEYVEIL_MITM=on, or leave these vaults out.`,
       { param: 'vault_ids' },
     );
   }
   const broken = credentials.filter((credential) => !isMountable(credential));
   if (broken.length > 0) {
-    throw new KeyveilError('credential_not_mountable', broken.map(describeUnmountable).join('\n'), { param: 'vault_ids' });
+    throw new KeyveilError('credential_not_mountable', broken.map(describeUnmountable).join('\n'), {
+      param: 'vault_ids',
+    });
   }
 }
 
@@ -53,27 +56,27 @@ function warnOf(credential: Credential, input: MountInput, admitted: HostSet): s
   const { networking } = credential;
   if (networking.type === 'unrestricted') {
     if (input.networking.type !== 'unrestricted') return [];
-    return [`credential_unrestricted: ${label} and the environment are both unrestricted: the sandbox can send this secret to any host.`];
+    return [
+      `credential_unrestricted: ${label} and the environment are both unrestricted: the sandbox can send this secret to any host.`,
+    ];
   }
   const warnings: string[] = [];
   for (const host of networking.allowedHosts) {
-    if (!isPatternAdmitted(host, admitted)) {
-      warnings.push(`credential_host_unreachable: ${label} allows ${host}, which the session's environment does not admit.`);
+    const admittedShare = admitted.shareOf(host);
+    if (admittedShare !== 'all') {
+      const extent = admittedShare === 'none' ? 'does not admit' : 'admits only in part';
+      warnings.push(`credential_host_unreachable: ${label} allows ${host}, which the session's environment ${extent}.`);
     }
-    if (input.settings.passthroughHosts.covers(exampleHostOf(host))) {
-      warnings.push(`credential_host_passthrough: ${label} allows ${host}, which is relayed unread (KEYVEIL_PASSTHROUGH_HOSTS), so nothing is swapped there.`);
+    const relayedShare = input.settings.passthroughHosts.shareOf(host);
+    if (relayedShare !== 'none') {
+      const extent = relayedShare === 'all' ? 'which is' : 'of which a part is';
+      warnings.push(
+        `credential_host_passthrough: ${label} allows ${host}, ${extent} relayed unread (KEYVEIL_PASSTHROUGH_HOSTS), ` +
+          'so nothing is swapped there.',
+      );
     }
   }
   return warnings;
-}
-
-// A wildcard is looked at through one host that it covers; `*.a.example` is admitted by the same or a wider wildcard.
-function exampleHostOf(pattern: string): string {
-  return pattern.startsWith('*.') ? `x${pattern.slice(1)}` : pattern;
-}
-
-function isPatternAdmitted(pattern: string, admitted: HostSet): boolean {
-  return admitted.covers(exampleHostOf(pattern));
 }
 
 /**
@@ -92,7 +95,9 @@ export function decideMounts(input: MountInput): MountResult {
     for (const credential of vault.credentials) {
       warnings.push(...warnOf(credential, input, admitted));
       if (input.settings.isReserved(credential.secretName)) {
-        warnings.push(`name_reserved: ${credential.secretName} (${credential.id}) is a reserved name now and was not mounted.`);
+        warnings.push(
+          `name_reserved: ${credential.secretName} (${credential.id}) is a reserved name now and was not mounted.`,
+        );
       } else if (!mounts.has(credential.secretName) && credential.placeholder !== null) {
         const { secretName, placeholder, id } = credential;
         mounts.set(secretName, { secretName, placeholder, vaultId: vault.id, credentialId: id });

@@ -3,8 +3,7 @@ import { createHostSet, EVERY_HOST, type HostSet } from './host-pattern.ts';
 
 /** Where a credential may be used. Patterns are normalised. */
 export type CredentialNetworking =
-  | { readonly type: 'unrestricted' }
-  | { readonly type: 'limited'; readonly allowedHosts: readonly string[] };
+  { readonly type: 'unrestricted' } | { readonly type: 'limited'; readonly allowedHosts: readonly string[] };
 
 /** What sessions of an environment may be connected to. */
 export type EnvironmentNetworking =

@@ -23,7 +23,14 @@ const SYSTEM_NAMES: readonly string[] = [
 export const RESERVED_PREFIXES: readonly string[] = ['LD_', 'DYLD_', 'KEYVEIL_'];
 
 /** Variables with the proxy's address; their values hold the session's token. */
-export const PROXY_VARIABLES: readonly string[] = ['HTTPS_PROXY', 'HTTP_PROXY', 'ALL_PROXY', 'https_proxy', 'http_proxy', 'all_proxy'];
+export const PROXY_VARIABLES: readonly string[] = [
+  'HTTPS_PROXY',
+  'HTTP_PROXY',
+  'ALL_PROXY',
+  'https_proxy',
+  'http_proxy',
+  'all_proxy',
+];
 
 /** Variables that name hosts which are not proxied. */
 export const NO_PROXY_VARIABLES: readonly string[] = ['NO_PROXY', 'no_proxy'];

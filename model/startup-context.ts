@@ -1,5 +1,11 @@
 // The environment variables that a sandbox starts with.
-import { CA_BUNDLE_VARIABLES, CA_VARIABLES, CLIENT_SETTINGS, NO_PROXY_VARIABLES, PROXY_VARIABLES } from './reserved-names.ts';
+import {
+  CA_BUNDLE_VARIABLES,
+  CA_VARIABLES,
+  CLIENT_SETTINGS,
+  NO_PROXY_VARIABLES,
+  PROXY_VARIABLES,
+} from './reserved-names.ts';
 import type { Session } from './session.ts';
 
 const NO_PROXY_VALUE = 'localhost,127.0.0.1,::1';

@@ -90,6 +90,11 @@ export class AuditThread {
     });
   }
 
+  /** Ends the thread as a crash would; it is started again after a moment. */
+  async terminate(): Promise<void> {
+    await this.#worker?.terminate();
+  }
+
   /** Ends the thread; what it has not stored by then stays unstored. */
   async close(): Promise<void> {
     this.#isClosing = true;

@@ -56,11 +56,10 @@ const OPENING_BRACE = 0x7b;
 const OPENING_BRACKET = 0x5b;
 
 /**
- * What a body of form type really is, by its first bytes: `curl -d '{…}'` sends JSON under the form type. Null while all
- * of them are blank.
+ * Whether a body is JSON by its first bytes; null while all of them are blank. `curl -d '{…}'` sends JSON under the form
+ * type, and WebSocket messages have no type at all.
  */
-export function formOrJson(bytes: Buffer): 'form' | 'json' | null {
+export function startsLikeJson(bytes: Buffer): boolean | null {
   const first = bytes.find((byte) => !BLANKS.has(byte));
-  if (first === undefined) return null;
-  return first === OPENING_BRACE || first === OPENING_BRACKET ? 'json' : 'form';
+  return first === undefined ? null : first === OPENING_BRACE || first === OPENING_BRACKET;
 }

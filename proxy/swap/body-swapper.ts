@@ -2,14 +2,15 @@
 import type { SwapLocation } from '../../model/audit.ts';
 import { KeyveilError } from '../../model/errors.ts';
 import { BODY_BATCH_BYTES } from '../../model/limits.ts';
-import { formOrJson, type BodyClass } from './body-class.ts';
+import { startsLikeJson, type BodyClass } from './body-class.ts';
 import { bodyFormOf, type BodyForm } from './escaping.ts';
 import type { PlanEntry, SwapPlan } from './plan.ts';
 import type { SwapTally } from './tally.ts';
 
 export interface BodySwapperOptions {
   readonly plan: SwapPlan;
-  readonly bodyClass: Exclude<BodyClass, 'binary'>;
+  /** `text`: JSON if it starts like it, else raw. */
+  readonly bodyClass: Exclude<BodyClass, 'binary'> | 'text';
   readonly location: Extract<SwapLocation, 'body' | 'websocket'>;
   /** Most bytes by which the body may grow. */
   readonly growthBytes: number;
@@ -32,7 +33,8 @@ export class BodySwapper {
 
   constructor(options: BodySwapperOptions) {
     this.#options = options;
-    this.#form = options.bodyClass === 'form' ? null : options.bodyClass;
+    const { bodyClass } = options;
+    this.#form = bodyClass === 'json' || bodyClass === 'raw' ? bodyClass : null;
   }
 
   /** Number of placeholders that were swapped so far. */
@@ -47,7 +49,7 @@ export class BodySwapper {
   *push(chunk: Buffer): Generator<Buffer, void> {
     const bytes = this.#carry.length === 0 ? chunk : Buffer.concat([this.#carry, chunk]);
     this.#carry = NOTHING;
-    this.#form ??= formOrJson(bytes);
+    this.#form ??= this.#formByStart(bytes);
     const { plan, location, tally } = this.#options;
     let taken = 0;
     let searched = 0;
@@ -75,6 +77,13 @@ export class BodySwapper {
   *end(): Generator<Buffer, void> {
     if (this.#carry.length > 0) yield this.#carry;
     this.#carry = NOTHING;
+  }
+
+  #formByStart(bytes: Buffer): BodyForm | null {
+    const isJson = startsLikeJson(bytes);
+    if (isJson === null) return null;
+    if (isJson) return 'json';
+    return this.#options.bodyClass === 'form' ? 'form' : 'raw';
   }
 
   #valueOf(entry: PlanEntry): Buffer {

@@ -8,24 +8,25 @@ export class ByteGather {
   #bytes = Buffer.allocUnsafe(FIRST_BYTES);
   /** Number of bytes held. */
   length = 0;
-  /** An LF without a CR before it was seen: no such block is valid. */
-  hasBareLf = false;
+  /** A CR without LF, or an LF without CR, was seen: no such block is valid. */
+  hasBrokenLine = false;
   #lineLength = 0;
 
   /**
    * Takes bytes of a chunk, up to the end of the block if that is in it. Returns the offset in the chunk after the
-   * empty line, or -1 when the block goes on. Stops at a bare LF.
+   * empty line, or -1 when the block goes on. Stops at a broken line.
    */
   appendBlock(chunk: Buffer, offset: number): number {
     let end = -1;
     let previous = this.length === 0 ? 0 : (this.#bytes[this.length - 1] as number);
     for (let index = offset; index < chunk.length && end < 0; index += 1) {
       const byte = chunk[index] as number;
-      if (byte !== LF) this.#lineLength += 1;
-      else if (previous !== CR) {
-        this.hasBareLf = true;
+      if ((byte === LF) !== (previous === CR)) {
+        this.hasBrokenLine = true;
         return -1;
-      } else {
+      }
+      if (byte !== LF) this.#lineLength += 1;
+      else {
         if (this.#lineLength === 1) end = index + 1;
         this.#lineLength = 0;
       }

@@ -98,7 +98,7 @@ export async function connectThroughProxy(socket: Duplex, options: ProxyConnectO
     const onData = (chunk: Buffer): void => {
       try {
         const next = gather.appendBlock(chunk, 0);
-        if (gather.hasBareLf || gather.length > RESPONSE_HEADER_BLOCK_BYTES_MAX)
+        if (gather.hasBrokenLine || gather.length > RESPONSE_HEADER_BLOCK_BYTES_MAX)
           throw new ProxyRefusal('it does not speak HTTP/1');
         if (next < 0) return;
         const { status } = parseResponseHead(gather.text());

@@ -133,7 +133,7 @@ export class ResponseParser {
     const gather = this.#gather;
     const next = gather.appendBlock(chunk, offset);
     if (gather.length > bytesMax) throw tooLong(bytesMax);
-    if (gather.hasBareLf) throw new ResponseSyntaxError('it ends a line without CR');
+    if (gather.hasBrokenLine) throw new ResponseSyntaxError('a line does not end in CRLF');
     if (next < 0) return null;
     this.#gather = null;
     return { text: gather.text(), next };

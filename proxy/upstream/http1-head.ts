@@ -34,7 +34,7 @@ const TAB = 9;
 
 /** Parses a complete head in Latin-1: the status line and the fields, each with its CRLF, without the empty line. */
 export function parseResponseHead(text: string): Http1Head {
-  if (FORBIDDEN.test(text)) throw new ResponseSyntaxError('its head holds a control character, or a bare CR or LF');
+  if (FORBIDDEN.test(text)) throw forbiddenIn(text);
   const lineEnd = text.indexOf('\r\n');
   const line = text.slice(0, lineEnd);
   const match = STATUS_LINE.exec(line);
@@ -52,6 +52,12 @@ export function parseResponseHead(text: string): Http1Head {
   };
   parseFields(text, lineEnd + 2, head);
   return head;
+}
+
+function forbiddenIn(text: string): ResponseSyntaxError {
+  const isInStatusLine = FORBIDDEN.test(text.slice(0, text.indexOf('\r\n') + 2));
+  const place = isInStatusLine ? 'its status line' : 'a field';
+  return new ResponseSyntaxError(`${place} holds a control character, or a bare CR or LF`);
 }
 
 /** Parses a complete trailer section in Latin-1, each field with its CRLF, without the empty line. */
@@ -76,6 +82,8 @@ function parseFields(text: string, from: number, target: Http1Head | string[]): 
       throw new ResponseSyntaxError('a field name is empty or holds a character that names cannot have');
     const value = trimmed(text, colon + 1, end);
     headers.push(name, value);
+    // Some parsers don't take a trailing HTAB off and see another coding: such a framing means two things.
+    if (name.length === 17 && text.charCodeAt(end - 1) === TAB) refuseFraming(name);
     if (isTrailers) refuseFraming(name);
     else noteFraming(target, name, value);
     start = end + 2;
@@ -137,11 +145,11 @@ function noteTransferEncoding(head: Http1Head, value: string): void {
   head.isChunked = true;
 }
 
+/** RFC 9110 section 6.5.1: fields that frame a message can't come after it. */
 function refuseFraming(name: string): void {
   const lowerName = name.toLowerCase();
-  // RFC 9110 section 6.5.1: fields that frame a message can't come after it.
   if (lowerName === 'content-length' || lowerName === 'transfer-encoding') {
-    throw new ResponseSyntaxError('its trailers hold a field that frames a message');
+    throw new ResponseSyntaxError('a field frames the message out of place or in an odd spelling');
   }
 }
 

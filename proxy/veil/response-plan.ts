@@ -1,7 +1,9 @@
 // Decides from a response's head how its body is veiled, and what the head becomes.
 import { type RawHeaders, type ResponseHead, headerValue, withHeader, withoutHeaders } from '../exchange.ts';
 import { type BoundaryFinder, EventBoundaries, GrpcBoundaries, LINE_BOUNDARIES, NO_BOUNDARIES } from './boundaries.ts';
+import { bodyClassOf } from '../swap/body-class.ts';
 import { codingOf, type ContentCoding } from '../swap/content-coding.ts';
+import { withoutBodyDigests } from '../swap/digests.ts';
 
 /** How a body is treated. */
 export interface BodyPlan {
@@ -22,14 +24,11 @@ export interface PlanOptions {
   readonly bufferBytes: number;
 }
 
-/** Body digests (RFC 9530, RFC 3230, RFC 1864): of a changed body they are wrong, and they would confirm a guess of a value. */
-const DIGESTS: ReadonlySet<string> = new Set(['content-md5', 'digest', 'content-digest', 'repr-digest']);
-const REWRITTEN_FIELDS: ReadonlySet<string> = new Set([...DIGESTS, 'content-encoding']);
-const CODING_FIELDS: ReadonlySet<string> = new Set([...DIGESTS, 'content-encoding', 'content-length']);
+const CODING_FIELDS: ReadonlySet<string> = new Set(['content-encoding']);
+const LENGTH_AND_CODING_FIELDS: ReadonlySet<string> = new Set(['content-encoding', 'content-length']);
 
-const GRPC_TYPE = /^application\/grpc(-web)?(\+|$)/;
-const LENGTH_FRAMED_TYPE =
-  /^application\/(grpc|cbor|msgpack|x-msgpack|vnd\.msgpack|vnd\.amazon\.eventstream)|protobuf|\+(cbor|msgpack|proto)$/;
+/** Types whose messages begin with a flag and a length, as gRPC's do; Connect's streams look the same. */
+const GRPC_TYPE = /^application\/(grpc(-web)?(\+|$)|connect\+)/;
 const LINE_TYPE = /^(text\/plain|application\/(x-)?(ndjson|jsonl|jsonlines|json-seq))$/;
 
 function mediaTypeOf(headers: RawHeaders): string {
@@ -41,11 +40,12 @@ export function planBody(head: ResponseHead, options: PlanOptions): BodyPlan {
   const { status, body, headers } = head;
   const coding = codingOf(headers);
   const isPart = status === 206;
-  if (coding === 'unsupported' || (isPart && coding !== null)) return { mode: 'pass', coding: null, sameLength: false };
+  const isOpaque = coding === 'unsupported' || (isPart && coding !== null);
   if (options.method === 'HEAD' || status === 204 || status === 304 || body.kind === 'none') {
-    return { mode: 'none', coding, sameLength: false };
+    return { mode: 'none', coding: isOpaque ? null : coding, sameLength: false };
   }
-  const isLengthFramed = LENGTH_FRAMED_TYPE.test(mediaTypeOf(headers));
+  if (isOpaque) return { mode: 'pass', coding: null, sameLength: false };
+  const isLengthFramed = bodyClassOf(headers) === 'binary';
   if (body.kind === 'length' && body.bytes <= options.bufferBytes) {
     return { mode: 'whole', coding, sameLength: isPart || isLengthFramed };
   }
@@ -67,30 +67,27 @@ function withWeakEtag(headers: RawHeaders): RawHeaders {
   return etag?.startsWith('"') === true ? withHeader(headers, 'ETag', `W/${etag}`) : headers;
 }
 
-/** The head of a body that streams. Its digests are gone, since nobody knows yet whether the body will be changed. */
+/**
+ * The head of a body that streams. Its digests are gone, since nobody knows yet whether the body will be changed: of a
+ * changed one they would be wrong, and would let a guess of the value be confirmed.
+ */
 export function streamedHead(head: ResponseHead, plan: BodyPlan): ResponseHead {
-  if (plan.coding === null) return { ...head, headers: withoutHeaders(head.headers, DIGESTS) };
-  const headers = withWeakEtag(withoutHeaders(head.headers, CODING_FIELDS));
-  return { ...head, headers, body: { kind: 'stream' } };
+  const headers = withoutBodyDigests(head.headers);
+  return plan.coding === null ? { ...head, headers } : { ...decodedHead(head), body: { kind: 'stream' } };
 }
 
 /** The head of a response without a body: what it would be with one. */
 export function bodilessHead(head: ResponseHead, plan: BodyPlan): ResponseHead {
-  if (plan.coding === null) return head;
-  return { ...head, headers: withWeakEtag(withoutHeaders(head.headers, CODING_FIELDS)) };
+  return plan.coding === null ? head : decodedHead(head);
+}
+
+function decodedHead(head: ResponseHead): ResponseHead {
+  const kept = withoutHeaders(withoutBodyDigests(head.headers), LENGTH_AND_CODING_FIELDS);
+  return { ...head, headers: withWeakEtag(kept) };
 }
 
 /** The head of a body that was read whole and had its coding undone, or was changed. */
-export function rewrittenHead(head: ResponseHead, plan: BodyPlan, bytes: number): ResponseHead {
-  const kept = withoutHeaders(head.headers, plan.coding === null ? DIGESTS : REWRITTEN_FIELDS);
-  return {
-    ...head,
-    headers: withHeader(withWeakEtag(kept), 'Content-Length', String(bytes)),
-    body: { kind: 'length', bytes },
-  };
-}
-
-/** Trailers of a body that was changed. */
-export function withoutDigests(fields: RawHeaders): RawHeaders {
-  return withoutHeaders(fields, DIGESTS);
+export function rewrittenHead(head: ResponseHead, bytes: number): ResponseHead {
+  const kept = withWeakEtag(withoutHeaders(withoutBodyDigests(head.headers), CODING_FIELDS));
+  return { ...head, headers: withHeader(kept, 'Content-Length', String(bytes)), body: { kind: 'length', bytes } };
 }

@@ -4,16 +4,9 @@ import { KeyveilError } from '../../model/errors.ts';
 import type { RawHeaders, ResponseHead, ResponseSink } from '../exchange.ts';
 import type { ContentCoding } from '../swap/content-coding.ts';
 import { createDecoder, type Decoder } from '../swap/decoder.ts';
+import { withoutBodyDigests } from '../swap/digests.ts';
 import { type BoundaryFinder, GrpcBoundaries, NO_BOUNDARIES } from './boundaries.ts';
-import {
-  type BodyPlan,
-  bodilessHead,
-  boundariesOf,
-  planBody,
-  rewrittenHead,
-  streamedHead,
-  withoutDigests,
-} from './response-plan.ts';
+import { type BodyPlan, bodilessHead, boundariesOf, planBody, rewrittenHead, streamedHead } from './response-plan.ts';
 import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
 import { veilHead, veilHeaders } from './veil-headers.ts';
 import type { Veil } from './veil.ts';
@@ -73,6 +66,8 @@ class StreamingVeil implements ResponseVeil {
   #isDownstreamFull = false;
   #isDecoderFull = false;
   #idleTimer: NodeJS.Timeout | null = null;
+  /** Chunks of the upstream so far. */
+  #arrivals = 0;
 
   constructor(options: ResponseVeilOptions) {
     this.#options = options;
@@ -96,6 +91,7 @@ class StreamingVeil implements ResponseVeil {
 
   data(chunk: Buffer): boolean {
     if (this.#isDone || chunk.length === 0) return true;
+    this.#arrivals += 1;
     if (this.#plan.mode === 'pass') return this.#send(chunk);
     if (this.#plan.coding !== null) return this.#decode(chunk, this.#plan.coding);
     return this.#take(chunk);
@@ -188,12 +184,18 @@ class StreamingVeil implements ResponseVeil {
   }
 
   #armIdleTimer(): void {
-    if (this.#idleTimer === null) this.#idleTimer = setTimeout(() => this.#onIdle(), this.#options.idleMs).unref();
+    if (this.#idleTimer === null) this.#idleTimer = setTimeout(() => this.#onIdle(), this.#options.idleMs);
     else this.#idleTimer.refresh();
   }
 
+  /** What has arrived already, but waits behind a timer that is late or in the decoder, still counts as activity. */
   #onIdle(): void {
-    if (!this.#send(this.#scanner.release())) this.#options.source.pause();
+    const arrivals = this.#arrivals;
+    setImmediate(() => {
+      if (this.#isDone || arrivals !== this.#arrivals) return;
+      if (this.#decoder !== null && this.#decoder.writableLength > 0) this.#armIdleTimer();
+      else if (!this.#send(this.#scanner.release())) this.#options.source.pause();
+    });
   }
 
   #send(out: Buffer): boolean {
@@ -206,6 +208,7 @@ class StreamingVeil implements ResponseVeil {
 
   #decode(chunk: Buffer, coding: ContentCoding): boolean {
     this.#decoder ??= this.#openDecoder(coding);
+    this.#idleTimer?.refresh();
     if (!this.#decoder.write(chunk)) this.#isDecoderFull = true;
     return !this.#isDecoderFull && !this.#isDownstreamFull;
   }
@@ -230,26 +233,18 @@ class StreamingVeil implements ResponseVeil {
     if (this.#plan.mode === 'whole') this.#sendWhole(this.#head as ResponseHead);
     else if (this.#plan.mode === 'stream') this.#send(this.#scanner.release());
     const trailers = this.#trailers.length === 0 ? this.#trailers : veilHeaders(veil, this.#trailers, this.#counts);
-    const isChanged = this.#plan.coding !== null || this.#counts.size > 0;
+    const isChanged = this.#plan.coding !== null || this.#scanner.hits > 0;
     this.destroy();
-    downstream.end(isChanged ? withoutDigests(trailers) : trailers);
+    downstream.end(isChanged ? withoutBodyDigests(trailers) : trailers);
   }
 
   #sendWhole(head: ResponseHead): void {
     const pieces = this.#takePieces();
     const body = pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces);
-    const before = this.#counts.size === 0 ? 0 : sum(this.#counts);
-    const scanner = new VeilScanner(this.#options.veil, { sameLength: this.#plan.sameLength, counts: this.#counts });
-    const veiled = scanner.whole(body);
-    const isChanged = sum(this.#counts) > before;
-    const isSame = this.#plan.coding === null && !isChanged;
-    this.#options.downstream.head(isSame ? head : rewrittenHead(head, this.#plan, veiled.length));
+    this.#scanner = new VeilScanner(this.#options.veil, { sameLength: this.#plan.sameLength, counts: this.#counts });
+    const veiled = this.#scanner.whole(body);
+    const isSame = this.#plan.coding === null && this.#scanner.hits === 0;
+    this.#options.downstream.head(isSame ? head : rewrittenHead(head, veiled.length));
     this.#send(veiled);
   }
-}
-
-function sum(counts: HitCounts): number {
-  let total = 0;
-  for (const count of counts.values()) total += count;
-  return total;
 }

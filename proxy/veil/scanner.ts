@@ -30,11 +30,17 @@ export class VeilScanner {
   #carry: Buffer = EMPTY;
   /** Bytes at the beginning of the carry that belong to an occurrence that has begun before it. */
   #veiled = 0;
+  #hits = 0;
 
   constructor(veil: Veil, options: ScannerOptions) {
     this.#veil = veil;
     this.#sameLength = options.sameLength;
     this.#counts = options.counts;
+  }
+
+  /** Occurrences that were veiled. */
+  get hits(): number {
+    return this.#hits;
   }
 
   /** Bytes that are held back. */
@@ -101,6 +107,7 @@ export class VeilScanner {
   }
 
   #count({ credential }: Hit): void {
+    this.#hits += 1;
     const id = this.#veil.credentialId(credential);
     this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
   }

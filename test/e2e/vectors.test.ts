@@ -2,7 +2,7 @@
 import * as http2 from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import * as zlib from 'node:zlib';
-import t from 'tap';
+import t, { test } from 'tap';
 import { headerValue, withoutHeaders } from '../../proxy/exchange.ts';
 import { substitutionVectors, type SubstitutionVector } from '../proxy/swap/vectors.ts';
 import { readHead } from '../support/daemon.ts';
@@ -64,7 +64,13 @@ function decode(request: ReceivedRequest): Buffer {
 
 const fieldsOf = (headers: readonly string[]): readonly string[] => withoutHeaders(headers, FRAMING);
 
-async function sendHttp1(tls: TLSSocket, vector: SubstitutionVector, pieces: readonly Buffer[], isChunked: boolean) {
+interface Sent {
+  readonly vector: SubstitutionVector;
+  readonly pieces: readonly Buffer[];
+  readonly isChunked: boolean;
+}
+
+async function sendHttp1(tls: TLSSocket, { vector, pieces, isChunked }: Sent) {
   const arrived = upstream.next();
   const host = headerValue(vector.headers, 'host') === undefined ? ['Host', vector.host] : [];
   const framing = isChunked ? ['Transfer-Encoding', 'chunked'] : ['Content-Length', String(vector.body.length)];
@@ -99,7 +105,7 @@ function sendHttp2(session: http2.ClientHttp2Session, vector: SubstitutionVector
 }
 
 for (const vector of vectors) {
-  t.test(vector.name, async (t) => {
+  test(vector.name, async (t) => {
     keyveil.setPolicy(sessionPolicy(vector.credentials));
     const tls = await keyveil.tunnel(`${vector.host}:443`);
     const check = (request: ReceivedRequest, label: string, isHttp2: boolean): void => {
@@ -111,7 +117,7 @@ for (const vector of vectors) {
     const cuts = cutsOf(vector);
     for (const [index, pieces] of cuts.entries()) {
       for (const isChunked of [false, true]) {
-        const request = await sendHttp1(tls, vector, pieces, isChunked);
+        const request = await sendHttp1(tls, { vector, pieces, isChunked });
         check(request, `HTTP/1.1 cut ${String(index)} ${isChunked ? 'chunked' : 'length'}`, false);
         if (!isChunked) t.equal(request.header('content-length'), String(request.body.length));
       }

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import t from 'tap';
+import { test } from 'tap';
 import { Secret } from '../../model/secret.ts';
 import { openConnection, type Database } from '../../store/database.ts';
 import { createKeyRing } from '../../store/key-ring.ts';
@@ -24,7 +24,7 @@ function connect(t: { teardown(work: () => unknown): void }, directory: string):
   return database;
 }
 
-t.test('a sealed value opens with its key and its place alone', async (t) => {
+test('a sealed value opens with its key and its place alone', async (t) => {
   const keys = createRandomKeyRing();
   const place = encodeFields(['a', 'bc']);
   const sealed = seal(keys, Secret.fromText('the value'), place);
@@ -41,7 +41,7 @@ t.test('a sealed value opens with its key and its place alone', async (t) => {
   t.notSame(seal(keys, Secret.fromText('the value'), place).bytes, sealed.bytes);
 });
 
-t.test('rewrapping changes the key and keeps the value', async (t) => {
+test('rewrapping changes the key and keeps the value', async (t) => {
   const [before, after] = [randomBytes(32), randomBytes(32)];
   const copy = (bytes: Buffer) => Secret.fromBytes(Buffer.from(bytes));
   const place = encodeFields(['x']);
@@ -58,7 +58,7 @@ t.test('rewrapping changes the key and keeps the value', async (t) => {
   t.throws(() => createKeyRing(Secret.fromBytes(randomBytes(31))), { name: 'StartError', message: /32 bytes, not 31/ });
 });
 
-t.test('a row that was moved or edited outside does not open', async (t) => {
+test('a row that was moved or edited outside does not open', async (t) => {
   const { store, directory } = await openTestStore(t);
   const { vaults, credentials, sessions } = store.control;
   const byHand = connect(t, directory);
@@ -126,7 +126,7 @@ function filesWith(directory: string, needle: Buffer): string[] {
   return readdirSync(directory).filter((name) => readFileSync(join(directory, name)).includes(needle));
 }
 
-t.test('replaced and archived values leave no byte in the files', async (t) => {
+test('replaced and archived values leave no byte in the files', async (t) => {
   const { store, directory } = await openTestStore(t);
   const { vaults, credentials } = store.control;
   const vault = await vaults.create({ displayName: 'v', metadata: {} });
@@ -174,7 +174,7 @@ t.test('replaced and archived values leave no byte in the files', async (t) => {
   t.strictSame(filesWith(directory, Buffer.from(text)), [], 'and the value itself was never there');
 });
 
-t.test('a purge waits for readers without holding up anybody', async (t) => {
+test('a purge waits for readers without holding up anybody', async (t) => {
   const { directory } = await openTestStore(t);
   const writer = connect(t, directory);
   const reader = connect(t, directory);
@@ -204,7 +204,7 @@ t.test('a purge waits for readers without holding up anybody', async (t) => {
   purger.close();
 });
 
-t.test('sealed items are bound to their names', async (t) => {
+test('sealed items are bound to their names', async (t) => {
   const { store, directory } = await openTestStore(t);
   const items = store.sealedItems;
   t.equal(await items.get('ca/root'), null);
@@ -221,7 +221,7 @@ t.test('sealed items are bound to their names', async (t) => {
   t.equal(await items.get('ca/root'), null);
 });
 
-t.test('another master key, or a lost canary, stops the start and changes nothing', async (t) => {
+test('another master key, or a lost canary, stops the start and changes nothing', async (t) => {
   const { store, directory, options, keys } = await openTestStore(t);
   await store.close();
   const before = readFileSync(join(directory, 'keyveil.db'));
@@ -241,7 +241,7 @@ t.test('another master key, or a lost canary, stops the start and changes nothin
   await (await openStore(options)).close();
 });
 
-t.test('a rotation of the master key that was cut off is taken up again', async (t) => {
+test('a rotation of the master key that was cut off is taken up again', async (t) => {
   const [oldKey, newKey] = [randomBytes(32), randomBytes(32)];
   const copy = (bytes: Buffer) => Secret.fromBytes(Buffer.from(bytes));
   const { store, options, directory } = await openTestStore(t, { keys: createKeyRing(copy(oldKey)) });

@@ -2,20 +2,20 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import t from 'tap';
+import { t, test } from 'tap';
 import type { Page, PageQuery } from '../../model/vault.ts';
 import { Secret } from '../../model/secret.ts';
 import { openConnection } from '../../store/database.ts';
 import { newCredential, newSession, openTestStore, SESSION_SETTINGS, WHOLE_LIST } from '../support/store.ts';
 
-const test = await openTestStore(t);
-const { vaults, credentials, environments, sessions, adminTokens, emergencyStop } = test.store.control;
-const { clock } = test;
+const opened = await openTestStore(t);
+const { vaults, credentials, environments, sessions, adminTokens, emergencyStop } = opened.store.control;
+const { clock } = opened;
 const limited = (allowedHosts: string[]) => ({ type: 'limited' as const, allowedHosts, allowPackageManagers: false });
-const byHand = openConnection(join(test.directory, 'keyveil.db'), { readonly: false });
+const byHand = openConnection(join(opened.directory, 'keyveil.db'), { readonly: false });
 t.teardown(() => byHand.close());
 
-t.test('vaults are created, read, patched, archived and deleted', async (t) => {
+test('vaults are created, read, patched, archived and deleted', async (t) => {
   const vault = await vaults.create({ displayName: 'One', metadata: { team: 'a', old: 'x' } });
   t.match(vault.id, /^vlt_/);
   t.equal(vault.createdAt, clock.now());
@@ -38,7 +38,7 @@ t.test('vaults are created, read, patched, archived and deleted', async (t) => {
   await t.rejects(credentials.list(vault.id, WHOLE_LIST), { code: 'not_found' });
 });
 
-t.test('a credential keeps its placeholder and counts its versions', async (t) => {
+test('a credential keeps its placeholder and counts its versions', async (t) => {
   const vault = await vaults.create({ displayName: 'v', metadata: {} });
   const made = await credentials.create(newCredential(vault.id, { placeholderPrefix: 'ntn_', displayName: 'Notion' }));
   t.match(made.placeholder, /^ntn_kvph_[0-9A-Za-z]{32}$/);
@@ -72,7 +72,7 @@ t.test('a credential keeps its placeholder and counts its versions', async (t) =
   await t.rejects(credentials.delete(vault.id, made.id), { code: 'not_found' });
 });
 
-t.test('a name is taken only while its credential is active, and a vault holds twenty', async (t) => {
+test('a name is taken only while its credential is active, and a vault holds twenty', async (t) => {
   const vault = await vaults.create({ displayName: 'v', metadata: {} });
   const first = await credentials.create(newCredential(vault.id, { secretName: 'KEY_0' }));
   await t.rejects(credentials.create(newCredential(vault.id, { secretName: 'KEY_0' })), {
@@ -86,7 +86,7 @@ t.test('a name is taken only while its credential is active, and a vault holds t
   await credentials.create(newCredential(vault.id, { secretName: 'KEY_0' }));
 });
 
-t.test('a value with control characters never gets into headers', async (t) => {
+test('a value with control characters never gets into headers', async (t) => {
   const vault = await vaults.create({ displayName: 'v', metadata: {} });
   const value = () => Secret.fromText('two\nlines of a value');
   const code = 'secret_value_not_header_safe';
@@ -103,7 +103,7 @@ t.test('a value with control characters never gets into headers', async (t) => {
   t.equal((await credentials.update(vault.id, safe.id, both)).secretVersion, 2);
 });
 
-t.test('a row of an older system can be read and archived, not updated', async (t) => {
+test('a row of an older system can be read and archived, not updated', async (t) => {
   const vault = await vaults.create({ displayName: 'v', metadata: {} });
   const made = await credentials.create(newCredential(vault.id));
   byHand.prepare('UPDATE credentials SET placeholder = NULL, inject_header = NULL WHERE id = ?').run(made.id);
@@ -117,7 +117,7 @@ t.test('a row of an older system can be read and archived, not updated', async (
   t.ok((await credentials.archive(vault.id, made.id)).archivedAt);
 });
 
-t.test('environments merge networking and are not deleted under an active session', async (t) => {
+test('environments merge networking and are not deleted under an active session', async (t) => {
   const made = await environments.create({
     name: 'e',
     description: null,
@@ -152,7 +152,7 @@ t.test('environments merge networking and are not deleted under an active sessio
   });
 });
 
-t.test('sessions mount in the order of their vaults, or are not stored', async (t) => {
+test('sessions mount in the order of their vaults, or are not stored', async (t) => {
   const [one, two] = await Promise.all(['1', '2'].map((displayName) => vaults.create({ displayName, metadata: {} })));
   if (one === undefined || two === undefined) throw new Error('no vaults');
   const first = await credentials.create(newCredential(one.id));
@@ -177,7 +177,7 @@ t.test('sessions mount in the order of their vaults, or are not stored', async (
   t.equal((await sessions.list(WHOLE_LIST)).items.length, before);
 });
 
-t.test('a session is patched, gets a new token, is suspended, resumed and archived', async (t) => {
+test('a session is patched, gets a new token, is suspended, resumed and archived', async (t) => {
   const { session, token } = await sessions.create(newSession([], { title: 'a' }), SESSION_SETTINGS);
   t.match(token, /^[A-Za-z0-9_-]{43}$/);
   const hash = (text: string) => createHash('sha256').update(text).digest();
@@ -200,7 +200,7 @@ t.test('a session is patched, gets a new token, is suspended, resumed and archiv
   await t.rejects(sessions.update('sesn_none', {}), { code: 'not_found' });
 });
 
-t.test('admin tokens are found by their text until they expire, and their use is noted', async (t) => {
+test('admin tokens are found by their text until they expire, and their use is noted', async (t) => {
   const made = await adminTokens.create({ name: 'ci', scope: 'broker', expiresAt: clock.now() + 100_000 });
   t.match(made.token, /^kvad_[A-Za-z0-9_-]{43}$/);
   t.match(await adminTokens.find(made.token), { id: made.adminToken.id, scope: 'broker', lastUsedAt: clock.now() });
@@ -219,7 +219,7 @@ t.test('admin tokens are found by their text until they expire, and their use is
   t.match(await adminTokens.find(endless.token), { name: 'x' });
 });
 
-t.test('the emergency stop is kept, and a lost row stops', async (t) => {
+test('the emergency stop is kept, and a lost row stops', async (t) => {
   t.strictSame(await emergencyStop.get(), { active: false, reason: null });
   t.strictSame(await emergencyStop.set({ active: true, reason: 'leak' }), { active: true, reason: 'leak' });
   await emergencyStop.set({ active: false, reason: null });
@@ -228,8 +228,8 @@ t.test('the emergency stop is kept, and a lost row stops', async (t) => {
   t.strictSame(await emergencyStop.set({ active: false, reason: null }), { active: false, reason: null });
 });
 
-t.test('settings are plain values', async (t) => {
-  const { settings } = test.store;
+test('settings are plain values', async (t) => {
+  const { settings } = opened.store;
   t.equal(await settings.get('a'), null);
   await settings.put('a', '1');
   await settings.put('a', '2');
@@ -238,7 +238,7 @@ t.test('settings are plain values', async (t) => {
   t.equal(await settings.get('a'), null);
 });
 
-t.test('columns that another hand damaged are shown as what is enforced', async (t) => {
+test('columns that another hand damaged are shown as what is enforced', async (t) => {
   const vault = await vaults.create({ displayName: 'v', metadata: { a: 'b' } });
   const credential = await credentials.create(newCredential(vault.id));
   const environment = await environments.create({
@@ -269,7 +269,7 @@ t.test('columns that another hand damaged are shown as what is enforced', async 
   t.strictSame(made.session.mounts, [], 'an environment that denies all can be used');
 });
 
-t.test('a page that no list has given is refused', async (t) => {
+test('a page that no list has given is refused', async (t) => {
   for (let n = 0; n < 3; n += 1)
     await environments.create({
       name: 'e',
@@ -310,7 +310,7 @@ async function collect(
   return ids;
 }
 
-t.test('pages neither skip nor repeat while rows are added, archived and deleted', async (t) => {
+test('pages neither skip nor repeat while rows are added, archived and deleted', async (t) => {
   const actions = fc.array(fc.record({ kind: fc.constantFrom('add', 'archive', 'delete'), at: fc.nat(50) }), {
     maxLength: 6,
   });
@@ -355,14 +355,14 @@ t.test('pages neither skip nor repeat while rows are added, archived and deleted
   );
 });
 
-t.test('the check answers, and says so when the key no longer fits', async (t) => {
-  await test.store.control.check();
+test('the check answers, and says so when the key no longer fits', async (t) => {
+  await opened.store.control.check();
   byHand.exec('UPDATE canary SET sealed_value = zeroblob(200)');
-  await t.rejects(test.store.control.check(), { name: 'StartError', message: /the test does not fit/ });
+  await t.rejects(opened.store.control.check(), { name: 'StartError', message: /the test does not fit/ });
 });
 
-t.test('a database that fails is store_unavailable', async (t) => {
+test('a database that fails is store_unavailable', async (t) => {
   byHand.exec('ALTER TABLE settings RENAME TO gone');
-  await t.rejects(test.store.settings.get('a'), { code: 'store_unavailable', status: 503 });
-  await t.rejects(test.store.settings.put('a', 'b'), { code: 'store_unavailable' });
+  await t.rejects(opened.store.settings.get('a'), { code: 'store_unavailable', status: 503 });
+  await t.rejects(opened.store.settings.put('a', 'b'), { code: 'store_unavailable' });
 });

@@ -16,7 +16,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
-import t from 'tap';
+import { test } from 'tap';
 import { Secret } from '../../model/secret.ts';
 import { backupStore, restoreStore } from '../../store/backup.ts';
 import { acquireDataLock, dataPathsOf, prepareDataDirectory } from '../../store/data-directory.ts';
@@ -28,7 +28,7 @@ import { createRandomKeyRing, createTemporaryDirectory, newCredential, openTestS
 
 const modeOf = (path: string) => statSync(path).mode & 0o777;
 
-t.test('a database is made privately and keeps its settings', async (t) => {
+test('a database is made privately and keeps its settings', async (t) => {
   const path = join(createTemporaryDirectory(t), 'a.db');
   const { database, warnings } = openOwnedDatabase(path, AUDIT_DATABASE);
   t.strictSame(warnings, []);
@@ -50,7 +50,7 @@ t.test('a database is made privately and keeps its settings', async (t) => {
   t.equal(modeOf(path), 0o600);
 });
 
-t.test('what is not our database is refused and left as it is', async (t) => {
+test('what is not our database is refused and left as it is', async (t) => {
   const directory = createTemporaryDirectory(t);
   const path = join(directory, 'a.db');
   const refuse = (what: string, message: RegExp) => {
@@ -94,7 +94,7 @@ t.test('what is not our database is refused and left as it is', async (t) => {
   t.notOk(existsSync(path));
 });
 
-t.test('a file too large to check at each start is opened all the same', async (t) => {
+test('a file too large to check at each start is opened all the same', async (t) => {
   const path = join(createTemporaryDirectory(t), 'a.db');
   const kind = { ...CONTROL_DATABASE, checkedBytesMax: 0 };
   openOwnedDatabase(path, kind).database.close();
@@ -102,7 +102,7 @@ t.test('a file too large to check at each start is opened all the same', async (
   t.equal(sqliteCodeOf(new Error('x')), null);
 });
 
-t.test('migrations run once, each as a whole, and must stay as they were', async (t) => {
+test('migrations run once, each as a whole, and must stay as they were', async (t) => {
   const directory = createTemporaryDirectory(t);
   const folder = join(directory, 'migrations');
   mkdirSync(folder);
@@ -138,7 +138,7 @@ t.test('migrations run once, each as a whole, and must stay as they were', async
   t.throws(() => migrate(database, folder, 9), { name: 'StartError', message: /0001_first.sql is not the one/ });
 });
 
-t.test('the data directory is made private, or refused', async (t) => {
+test('the data directory is made private, or refused', async (t) => {
   const parent = createTemporaryDirectory(t);
   const directory = join(parent, 'deep', 'data');
   t.strictSame(prepareDataDirectory(directory), []);
@@ -152,7 +152,7 @@ t.test('the data directory is made private, or refused', async (t) => {
   t.throws(() => prepareDataDirectory('/proc/none'), { name: 'StartError', message: /ENOENT/ });
 });
 
-t.test('one process at a time has the lock, until it ends in any way', async (t) => {
+test('one process at a time has the lock, until it ends in any way', async (t) => {
   const directory = createTemporaryDirectory(t);
   const lock = acquireDataLock(directory);
   t.throws(() => acquireDataLock(directory), { name: 'StartError', message: /Another Keyveil process/ });
@@ -183,7 +183,7 @@ t.test('one process at a time has the lock, until it ends in any way', async (t)
   t.throws(() => acquireDataLock('/proc/none'), { code: 'ENOENT' });
 });
 
-t.test('the master key file is made once and never again', async (t) => {
+test('the master key file is made once and never again', async (t) => {
   const directory = createTemporaryDirectory(t);
   const { masterKey, controlDatabase } = dataPathsOf(directory);
   const made = openMasterKeyFile(directory);
@@ -219,7 +219,7 @@ t.test('the master key file is made once and never again', async (t) => {
   t.notMatch(message, /pasted/);
 });
 
-t.test('a second daemon, a member, and an audit log that is damaged', async (t) => {
+test('a second daemon, a member, and an audit log that is damaged', async (t) => {
   const { store, options, directory } = await openTestStore(t);
   await t.rejects(openStore(options), { name: 'StartError', message: /Another Keyveil process/ });
   const member = await openStore({ ...options, role: 'member' });
@@ -246,7 +246,7 @@ t.test('a second daemon, a member, and an audit log that is damaged', async (t) 
   await (await openStore(options)).close();
 });
 
-t.test('a backup taken while serving restores into an empty directory', async (t) => {
+test('a backup taken while serving restores into an empty directory', async (t) => {
   const { store, options, directory } = await openTestStore(t);
   const files = createTemporaryDirectory(t);
   const file = join(files, 'backup.db');

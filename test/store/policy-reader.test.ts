@@ -1,19 +1,19 @@
 // The data plane's reads: always the database as it is now, the same object while nothing changed, and deny when in doubt.
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import t from 'tap';
+import { t, test } from 'tap';
 import { POLICY_CACHE_SESSIONS_MAX } from '../../model/limits.ts';
 import { Secret } from '../../model/secret.ts';
 import { openConnection } from '../../store/database.ts';
 import { openPolicyReader } from '../../store/policy-reader.ts';
 import { newCredential, newSession, openTestStore, SESSION_SETTINGS } from '../support/store.ts';
 
-const test = await openTestStore(t);
-const { vaults, credentials, environments, sessions, emergencyStop } = test.store.control;
-const { clock } = test;
-const policies = test.store.openPolicies();
+const opened = await openTestStore(t);
+const { vaults, credentials, environments, sessions, emergencyStop } = opened.store.control;
+const { clock } = opened;
+const policies = opened.store.openPolicies();
 t.teardown(() => policies.close());
-const byHand = openConnection(join(test.directory, 'keyveil.db'), { readonly: false });
+const byHand = openConnection(join(opened.directory, 'keyveil.db'), { readonly: false });
 t.teardown(() => byHand.close());
 
 async function makeSession(overrides = {}) {
@@ -29,7 +29,7 @@ async function readPolicy(id: string) {
   return policy;
 }
 
-t.test('a policy holds what the data plane needs', async (t) => {
+test('a policy holds what the data plane needs', async (t) => {
   const { vault, credential, session, token } = await makeSession({ denialLimit: 5 });
   const policy = await readPolicy(session.id);
   const tokenHash = createHash('sha256').update(token).digest();
@@ -52,7 +52,7 @@ t.test('a policy holds what the data plane needs', async (t) => {
   t.equal(await policies.read('sesn_none'), null);
 });
 
-t.test('reads give the same object until something of the session changes', async (t) => {
+test('reads give the same object until something of the session changes', async (t) => {
   const { vault, credential, session } = await makeSession();
   const policy = await readPolicy(session.id);
   t.equal(await readPolicy(session.id), policy);
@@ -88,7 +88,7 @@ t.test('reads give the same object until something of the session changes', asyn
   t.equal(open?.coverage.covers('any.example'), true);
 });
 
-t.test('states change by commit and by the clock alone', async (t) => {
+test('states change by commit and by the clock alone', async (t) => {
   const { session } = await makeSession({ expiresAt: clock.now() + 1000 });
   const active = await readPolicy(session.id);
   t.equal(active.status, 'active');
@@ -112,7 +112,7 @@ t.test('states change by commit and by the clock alone', async (t) => {
   t.equal(await policies.read(session.id), null);
 });
 
-t.test('an environment decides, and one that can not be read denies everything', async (t) => {
+test('an environment decides, and one that can not be read denies everything', async (t) => {
   const environment = await environments.create({
     name: 'e',
     description: null,
@@ -154,8 +154,8 @@ t.test('an environment decides, and one that can not be read denies everything',
   byHand.exec(`DELETE FROM environments WHERE id = '${environment.id}'`);
   t.equal((await readPolicy(session.id)).admission.covers('a.example'), false, 'one that is gone');
   const narrow = openPolicyReader({
-    path: join(test.directory, 'keyveil.db'),
-    keys: test.keys,
+    path: join(opened.directory, 'keyveil.db'),
+    keys: opened.keys,
     clock,
     defaultNetworking: { type: 'limited', allowedHosts: ['d.example'], allowPackageManagers: false },
   });
@@ -165,7 +165,7 @@ t.test('an environment decides, and one that can not be read denies everything',
   t.equal((await narrow.read(byDefault.session.id))?.admission.covers('e.example'), false);
 });
 
-t.test('a row that can not be mounted counts, and a damaged session is refused', async (t) => {
+test('a row that can not be mounted counts, and a damaged session is refused', async (t) => {
   const { credential, session } = await makeSession();
   byHand.exec(`UPDATE credentials SET inject_body = NULL WHERE id = '${credential.id}'`);
   const policy = await readPolicy(session.id);
@@ -177,8 +177,8 @@ t.test('a row that can not be mounted counts, and a damaged session is refused',
   const fresh = openPolicyReader;
   t.throws(() =>
     fresh({
-      path: join(test.directory, 'keyveil.db'),
-      keys: test.keys,
+      path: join(opened.directory, 'keyveil.db'),
+      keys: opened.keys,
       clock,
       defaultNetworking: { type: 'unrestricted' },
     }),
@@ -188,7 +188,7 @@ t.test('a row that can not be mounted counts, and a damaged session is refused',
   byHand.exec('ALTER TABLE gone RENAME TO sessions');
 });
 
-t.test('opened values are dropped when unused, replaced or gone', async (t) => {
+test('opened values are dropped when unused, replaced or gone', async (t) => {
   const { vault, credential, session } = await makeSession();
   const first = (await readPolicy(session.id)).credentials[0]?.open();
   const open = async () => (await readPolicy(session.id)).credentials[0]?.open();
@@ -211,13 +211,13 @@ t.test('opened values are dropped when unused, replaced or gone', async (t) => {
   await credentials.update(vault.id, credential.id, { networking: { type: 'unrestricted' } });
   policies.sweep();
   t.not(await open(), third, 'sealed anew');
-  const reader = test.store.openPolicies();
+  const reader = opened.store.openPolicies();
   const mine = (await reader.read(session.id))?.credentials[0]?.open();
   await reader.close();
   t.strictSame(mine?.reveal(), Buffer.alloc(22), 'closing overwrites');
 });
 
-t.test('a commit of another connection is seen by the very next read, ten thousand times', async (t) => {
+test('a commit of another connection is seen by the very next read, ten thousand times', async (t) => {
   const { session, credential } = await makeSession();
   byHand.pragma('synchronous = OFF');
   const update = byHand.prepare('UPDATE sessions SET denial_limit = ? WHERE id = ?');
@@ -231,7 +231,7 @@ t.test('a commit of another connection is seen by the very next read, ten thousa
   t.equal((await readPolicy(session.id)).credentials[0]?.id, credential.id);
 });
 
-t.test('the cache is bounded and forgets what was used longest ago', async (t) => {
+test('the cache is bounded and forgets what was used longest ago', async (t) => {
   const { session } = await makeSession();
   const kept = await readPolicy(session.id);
   byHand.exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${POLICY_CACHE_SESSIONS_MAX})

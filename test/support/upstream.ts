@@ -1,5 +1,11 @@
 // An in-process TLS (or plain) HTTP/1.1 server that keeps what it received, byte for byte.
-import { createServer as createHttpServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TestLeaf } from './test-authority.ts';
@@ -75,7 +81,9 @@ export async function startUpstream(options: TestUpstreamOptions): Promise<TestU
       );
     });
   const server =
-    options.leaf === null ? createHttpServer(listener) : createHttpsServer({ key: options.leaf.key, cert: options.leaf.cert }, listener);
+    options.leaf === null
+      ? createHttpServer(listener)
+      : createHttpsServer({ key: options.leaf.key, cert: options.leaf.cert }, listener);
   server.on('connection', (socket: Socket) => {
     sockets.add(socket);
     socket.on('error', () => socket.destroy());

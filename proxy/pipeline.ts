@@ -229,6 +229,8 @@ export class Pipeline {
         firstBytes,
         currentPlan: swapsMessages ? async () => (await this.#readRules(tunnel)).plan : null,
         veil: rules.veil,
+        bodies: this.#ports.bodies,
+        sessionId: tunnel.sessionId,
         currentVeil: async () => (await this.#readRules(tunnel)).veil,
       });
     const { method } = exchange.request;

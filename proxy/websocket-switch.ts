@@ -6,6 +6,7 @@ import { endToEndResponseHeaders } from './hop-by-hop.ts';
 import { toKeyveilError } from './responses.ts';
 import type { SwapPlan } from './swap/plan.ts';
 import { WebSocketFault } from './swap/websocket-frames.ts';
+import type { BodyResources } from './swap/body-resources.ts';
 import { createWebSocketSwap, type WebSocketSwap } from './swap/websocket-swap.ts';
 import type { Veil } from './veil/veil.ts';
 import { createWebSocketVeil, type WebSocketVeil } from './veil/websocket-veil.ts';
@@ -26,6 +27,8 @@ export interface WebSocketSwitch {
   readonly currentPlan: (() => Promise<SwapPlan | null>) | null;
   /** Null where messages are not veiled. */
   readonly veil: Veil | null;
+  readonly bodies: BodyResources;
+  readonly sessionId: string;
   readonly currentVeil: () => Promise<Veil | null>;
 }
 
@@ -51,7 +54,10 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
   const client = upgrade.accept({ ...head, headers });
   if (upgrade.firstBytes.length > 0) client.unshift(upgrade.firstBytes);
   if (firstBytes.length > 0) upstream.unshift(firstBytes);
-  const swap = currentPlan === null ? null : createWebSocketSwap({ currentPlan });
+  const swap =
+    currentPlan === null
+      ? null
+      : createWebSocketSwap({ currentPlan, resources: options.bodies, sessionId: options.sessionId });
   const messageVeil = veil === null ? null : createWebSocketVeil({ currentVeil });
   const finish = (outcome: 'forwarded' | 'failed', error: unknown): void => {
     record(forward, swap, messageVeil);
@@ -72,6 +78,7 @@ function record(forward: Forward, swap: WebSocketSwap | null, veil: WebSocketVei
   if (swap !== null) {
     trail.addSwaps(swap.swaps());
     trail.addMisses(swap.misses());
+    swap.dispose();
   }
   if (veil !== null) trail.veils = veil.veils();
 }

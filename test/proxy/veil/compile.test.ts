@@ -1,0 +1,135 @@
+import t from 'tap';
+import type { RawHeaders } from '../../../proxy/exchange.ts';
+import { VEIL_COMPILED_BYTES_MAX } from '../../../model/limits.ts';
+import { narrowAcceptEncoding } from '../../../proxy/veil/accept-encoding.ts';
+import { compileVeil, sweepVeils } from '../../../proxy/veil/compile.ts';
+import { sessionPolicy } from '../../support/policies.ts';
+import { PLACEHOLDER, placeholderOf } from './echoes.ts';
+
+function found(policy: ReturnType<typeof sessionPolicy>, host: string, text: string): string[] {
+  const veil = compileVeil(policy, host);
+  return (veil?.find(Buffer.from(text)) ?? []).map(({ credential }) => veil?.credentialId(credential) as string);
+}
+
+void t.test('a veil is made of the credentials that cover the host', async (t) => {
+  const policy = sessionPolicy([
+    { value: 'first-value', placeholder: placeholderOf(0), hosts: ['a.test', 'b.test'] },
+    { value: 'second-value', placeholder: placeholderOf(1), hosts: ['*.test'] },
+    { value: 'short', placeholder: placeholderOf(2), hosts: ['c.example'] },
+  ]);
+  const text = 'first-value second-value short';
+  t.strictSame(found(policy, 'a.test', text), ['vcrd_1', 'vcrd_2']);
+  t.strictSame(found(policy, 'c.test', text), ['vcrd_2']);
+  t.equal(compileVeil(policy, 'c.example'), null, 'a value that is too short alone is not veiled');
+  t.equal(compileVeil(policy, 'd.example'), null);
+  t.equal(compileVeil(policy, 'a.test'), compileVeil(policy, 'a.test'), 'it is compiled once');
+  t.equal(compileVeil(policy, 'a.test'), compileVeil(policy, 'b.test'), 'for hosts with the same credentials too');
+  t.not(
+    compileVeil(policy, 'a.test'),
+    compileVeil(sessionPolicy([{ value: 'first-value', placeholder: PLACEHOLDER }]), 'a.test'),
+  );
+});
+
+void t.test('a credential that cannot be opened is listed, and the others are veiled', async (t) => {
+  const policy = sessionPolicy([
+    { value: null, placeholder: placeholderOf(0) },
+    { value: 'second-value', placeholder: placeholderOf(1) },
+  ]);
+  t.strictSame(found(policy, 'a.test', 'second-value'), ['vcrd_2']);
+  t.strictSame(compileVeil(policy, 'a.test')?.unopened, ['vcrd_1']);
+  const blind = compileVeil(sessionPolicy([{ value: null, placeholder: PLACEHOLDER }]), 'a.test');
+  t.strictSame(blind?.unopened, ['vcrd_1']);
+  t.equal(blind?.find(Buffer.from('anything at all, as long as it takes')), null);
+  t.equal(blind?.longest, 1);
+});
+
+void t.test('beyond its bound a set has raw forms only', async (t) => {
+  const long = (index: number): string => `${String(index).padStart(4, '0')}${'x'.repeat(32_000)}`;
+  const count = Math.ceil(VEIL_COMPILED_BYTES_MAX / (long(0).length * 4)) + 4;
+  const policy = sessionPolicy(
+    Array.from({ length: count }, (_, index) => ({ value: long(index), placeholder: placeholderOf(index) })),
+  );
+  const veil = compileVeil(policy, 'a.test');
+  const { rawOnly = [] } = veil ?? {};
+  t.ok(rawOnly.length > 0 && rawOnly.length < count);
+  const last = long(count - 1);
+  t.strictSame(rawOnly.at(-1), `vcrd_${count}`);
+  t.ok(veil?.find(Buffer.from(last)));
+  t.equal(veil?.find(Buffer.from(Buffer.from(last).toString('base64'))), null);
+  t.ok(veil?.find(Buffer.from(Buffer.from(long(0)).toString('base64'))));
+});
+
+void t.test('what was not used between two sweeps is dropped, and compiled anew when it is asked for', async (t) => {
+  const policy = sessionPolicy([{ value: 'first-value', placeholder: PLACEHOLDER }]);
+  const first = compileVeil(policy, 'a.test');
+  sweepVeils();
+  t.equal(compileVeil(policy, 'a.test'), first, 'it was used before the first sweep');
+  sweepVeils();
+  sweepVeils();
+  const second = compileVeil(policy, 'a.test');
+  t.not(second, first);
+  sweepVeils();
+  t.equal(compileVeil(policy, 'a.test'), second, 'and is swept again like any other');
+  sweepVeils();
+  sweepVeils();
+  t.not(compileVeil(policy, 'a.test'), second);
+});
+
+void t.test('hosts that a sandbox makes up do not pile up', async (t) => {
+  const policy = sessionPolicy([
+    { value: 'first-value', placeholder: PLACEHOLDER },
+    ...Array.from({ length: 300 }, (_, index) => ({
+      value: 'second-value',
+      placeholder: PLACEHOLDER,
+      hosts: [`h${index}.test`],
+    })),
+  ]);
+  const first = compileVeil(policy, 'x.test');
+  for (let index = 0; index < 300; index += 1) compileVeil(policy, `${index}.test`);
+  t.equal(compileVeil(policy, 'y.test'), first);
+  for (let index = 0; index < 300; index += 1) compileVeil(policy, `h${index}.test`);
+  t.not(compileVeil(policy, 'z.test'), first);
+});
+
+void t.test('Accept-Encoding keeps what can be decoded here', async (t) => {
+  const hasZstd = 'zstdCompress' in (await import('node:zlib'));
+  const zstd = hasZstd ? ', zstd' : '';
+  const cases: readonly (readonly [string, string])[] = [
+    ['gzip, deflate, br', 'gzip, deflate, br'],
+    ['GZip;q=0.5 , x-gzip', 'GZip;q=0.5 , x-gzip'],
+    ['', ''],
+    ['identity', 'identity'],
+    ['gzip, compress, dcb;q=0.9, br;q=0.1', 'gzip, br;q=0.1'],
+    ['compress', 'identity'],
+    ['*', `gzip, deflate, br${zstd}`],
+    ['gzip;q=1.0, *;q=0.5', `gzip;q=1.0, deflate;q=0.5, br;q=0.5${zstd && ', zstd;q=0.5'}`],
+    ['gzip, *;q=0', 'gzip, *;q=0'],
+    ['compress, identity;q=0', 'identity'],
+    ['dcb, *;q=0.000', 'identity'],
+    ['gzip;q=0, *', `gzip;q=0, deflate, br${zstd}`],
+    ['br, , compress;q=0', 'br, , compress;q=0'],
+  ];
+  for (const [value, wanted] of cases) {
+    const headers: RawHeaders = ['A', '1', 'accept-ENCODING', value, 'B', '2'];
+    const narrowed = narrowAcceptEncoding(headers);
+    t.strictSame(narrowed, ['A', '1', 'accept-ENCODING', wanted, 'B', '2'], value);
+    t.equal(narrowed === headers, value === wanted, 'the same list when nothing changes');
+  }
+  const none: RawHeaders = ['A', '1'];
+  t.equal(narrowAcceptEncoding(none), none);
+  const several = ['Accept-Encoding', 'gzip', 'X', '1', 'Accept-Encoding', 'compress, *;q=0.1'];
+  t.strictSame(narrowAcceptEncoding(several), [
+    'Accept-Encoding',
+    `gzip, deflate;q=0.1, br;q=0.1${zstd && ', zstd;q=0.1'}`,
+    'X',
+    '1',
+  ]);
+  const range: RawHeaders = ['Range', 'bytes=0-9', 'Accept-Encoding', 'gzip, br'];
+  t.strictSame(
+    narrowAcceptEncoding(range),
+    ['Range', 'bytes=0-9', 'Accept-Encoding', 'identity'],
+    'a part of a coded body cannot be decoded',
+  );
+  const plain: RawHeaders = ['Range', 'bytes=0-9', 'Accept-Encoding', 'identity'];
+  t.equal(narrowAcceptEncoding(plain), plain);
+});

@@ -1,0 +1,126 @@
+import fc from 'fast-check';
+import t from 'tap';
+import { FrameParser, isControl, OPCODE, WebSocketFault, writeFrame } from '../../../proxy/swap/websocket-frames.ts';
+import { createWebSocketVeil } from '../../../proxy/veil/websocket-veil.ts';
+import { compileVeil } from '../../../proxy/veil/compile.ts';
+import { sessionPolicy } from '../../support/policies.ts';
+import { echoCase } from './arbitraries.ts';
+import { credentialsOf, cut, oneByteEach, PLACEHOLDER, textForms, VALUE, veilOf } from './echoes.ts';
+import { referenceVeil } from './reference.ts';
+
+function frame(opcode: number, text: string | Buffer, fin = true): Buffer {
+  return writeFrame({ opcode, fin, isMasked: false, payload: [Buffer.from(text)] });
+}
+
+/** Messages and control frames as a client takes them, in order. */
+function read(bytes: Buffer): string[] {
+  const parser = new FrameParser({ isMasked: false });
+  const result: string[] = [];
+  let message = '';
+  for (const piece of parser.push(Buffer.from(bytes))) {
+    if (isControl(piece.opcode)) result.push(`${piece.opcode}:${piece.payload.toString('latin1')}`);
+    else {
+      if (piece.isFirst && piece.opcode !== OPCODE.continuation) message = `${piece.opcode}:`;
+      message += piece.payload.toString('latin1');
+      if (piece.fin && piece.isLast) result.push(Buffer.from(message, 'latin1').toString());
+    }
+  }
+  return result;
+}
+
+async function pushAll(veil: { push(bytes: Buffer): Promise<Buffer[]> }, chunks: readonly Buffer[]): Promise<Buffer> {
+  const out: Buffer[] = [];
+  for (const chunk of chunks) out.push(...(await veil.push(Buffer.from(chunk))));
+  return Buffer.concat(out);
+}
+
+void t.test('messages are veiled in every form, whole, fragmented and one byte at a time', async (t) => {
+  const current = veilOf(VALUE);
+  for (const [name, form] of Object.entries(textForms(VALUE))) {
+    const text = Buffer.from(`{"echo":"${form}"}`);
+    const middle = Math.floor(text.length / 2);
+    const bytes = Buffer.concat([
+      frame(OPCODE.text, text),
+      frame(OPCODE.binary, text.subarray(0, middle), false),
+      frame(OPCODE.ping, 'between'),
+      frame(OPCODE.continuation, '', false),
+      frame(OPCODE.continuation, text.subarray(middle)),
+      frame(OPCODE.close, Buffer.from([3, 232])),
+    ]);
+    const wanted = [
+      `1:{"echo":"${PLACEHOLDER}"}`,
+      '9:between',
+      `2:{"echo":"${PLACEHOLDER}"}`,
+      `8:${Buffer.from([3, 232]).toString('latin1')}`,
+    ];
+    for (const chunks of [[bytes], cut(bytes, 5, 40, 90), oneByteEach(bytes)]) {
+      const veil = createWebSocketVeil({ currentVeil: async () => current });
+      t.strictSame(read(await pushAll(veil, chunks)), wanted, name);
+      t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
+      t.equal(veil.impossible(), false);
+    }
+  }
+});
+
+void t.test('the policy is asked anew for each message, and without a veil it passes as it came', async (t) => {
+  const answers = [veilOf('first-value'), veilOf('second-value'), null];
+  let asked = 0;
+  const veil = createWebSocketVeil({ currentVeil: async () => answers[asked++] ?? null });
+  const text = 'first-value second-value';
+  const fragments = [frame(OPCODE.text, 'first-', false), frame(OPCODE.continuation, 'value second-value')];
+  const bytes = [...fragments, frame(OPCODE.text, text), ...fragments].map((piece) => Buffer.from(piece));
+  const out = await pushAll(veil, bytes);
+  t.strictSame(read(out), [`1:${PLACEHOLDER} second-value`, `1:first-value ${PLACEHOLDER}`, `1:${text}`]);
+  t.ok(out.includes(Buffer.concat(fragments)), 'with its own fragments');
+  t.equal(asked, 3);
+  t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
+});
+
+void t.test('malformed frames, a policy that cannot be read, and values that cannot be opened are told', async (t) => {
+  const masked = writeFrame({ opcode: OPCODE.text, fin: true, isMasked: true, payload: [Buffer.from('x')] });
+  await t.rejects(createWebSocketVeil({ currentVeil: async () => veilOf(VALUE) }).push(masked), WebSocketFault);
+  const failing = createWebSocketVeil({ currentVeil: () => Promise.reject(new Error('no store')) });
+  await t.rejects(failing.push(frame(OPCODE.text, 'x')), { message: 'no store' });
+  const policy = sessionPolicy([{ value: null, placeholder: PLACEHOLDER }]);
+  const blind = createWebSocketVeil({ currentVeil: async () => compileVeil(policy, 'api.test') });
+  t.strictSame(read(await pushAll(blind, [frame(OPCODE.text, 'x')])), ['1:x']);
+  t.equal(blind.impossible(), true);
+});
+
+void t.test('fragments are the same for right and wrong guesses of every length', async (t) => {
+  const value = 'sk-ant-0123456789abcdefghij';
+  const current = veilOf(value);
+  const sizes = async (guess: string): Promise<string> => {
+    const veil = createWebSocketVeil({ currentVeil: async () => current });
+    const message = Buffer.from(`${'-'.repeat(400)}${guess}`);
+    const result: string[] = [];
+    for (const chunk of cut(frame(OPCODE.text, message), 100, 395, 404)) {
+      const frames = await veil.push(chunk);
+      result.push(frames.map(({ length }) => length).join());
+    }
+    return result.join(' ');
+  };
+  const differing: number[] = [];
+  for (let known = 1; known < value.length; known += 1) {
+    const right = value.slice(0, known);
+    if ((await sizes(right)) !== (await sizes(`${right.slice(0, -1)}#`))) differing.push(known);
+  }
+  t.strictSame(differing, []);
+});
+
+void t.test('random messages equal the plain reference', async (t) => {
+  await fc.assert(
+    fc.asyncProperty(echoCase, async ({ values, body, chunks }) => {
+      const current = veilOf(...values);
+      const veil = createWebSocketVeil({ currentVeil: async () => current });
+      const fragments = chunks.map((chunk, index) =>
+        frame(index === 0 ? OPCODE.binary : OPCODE.continuation, chunk, index === chunks.length - 1),
+      );
+      const [message] = read(await pushAll(veil, fragments));
+      const wanted = referenceVeil(body, credentialsOf(...values)).bytes.toString();
+      if (message !== `2:${wanted}`) throw new Error(`${String(message)} is not ${wanted}`);
+    }),
+    { numRuns: 100 },
+  );
+  t.pass();
+});

@@ -61,13 +61,22 @@ async function run(invocation: Invocation): Promise<number> {
   process.umask(0o077);
   const config = loadConfig({ env: invocation.env, flags: invocation.textFlags, cwd: invocation.cwd });
   // Loaded here, so that the other commands start without the weight of the daemon.
-  const [{ startDaemon }, { createLogger }] = await Promise.all([
+  const [{ startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] = await Promise.all([
     import('../daemon/daemon.ts'),
+    import('../daemon/worker.ts'),
     import('../daemon/logger.ts'),
   ]);
   const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   failOnUncaught(logger);
+  if (isWorkerProcess()) {
+    await runWorker(config, logger);
+    return 0;
+  }
   const daemon = await startDaemon(config, { logger });
+  const { proxyAddress, adminAddress, socketPath } = daemon;
+  logger.info({ address: proxyAddress.address, port: proxyAddress.port }, 'The proxy listens');
+  logger.info({ address: adminAddress.address, port: adminAddress.port }, 'The admin API listens');
+  logger.info({ path: socketPath }, 'Ready');
   await serveUntilSignal(daemon, logger);
   logger.info({}, 'Stopped');
   return 0;

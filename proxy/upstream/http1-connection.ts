@@ -14,8 +14,8 @@ export interface Http1ConnectionOwner {
   release(connection: Http1Connection): void;
   /** The connection is closed, or about to be. */
   lost(connection: Http1Connection): void;
-  /** Sends the request of an exchange again, which is on no connection now. */
-  replay(exchange: Http1Exchange): void;
+  /** Sends the request of an exchange again, which was on the lost connection and is on none now. */
+  replay(exchange: Http1Exchange, lost: Http1Connection): void;
 }
 
 export class Http1Connection implements Http1Carrier {
@@ -218,7 +218,7 @@ export class Http1Connection implements Http1Carrier {
       return false;
     exchange.connection = null;
     this.drop();
-    this.#owner.replay(exchange);
+    this.#owner.replay(exchange, this);
     return true;
   }
 

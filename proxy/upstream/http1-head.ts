@@ -82,8 +82,8 @@ function parseFields(text: string, from: number, target: Http1Head | string[]): 
       throw new ResponseSyntaxError('a field name is empty or holds a character that names cannot have');
     const value = trimmed(text, colon + 1, end);
     headers.push(name, value);
-    // Some parsers don't take a trailing HTAB off and see another coding: such a framing means two things.
-    if (name.length === 17 && text.charCodeAt(end - 1) === TAB) refuseFraming(name);
+    // Some parsers don't take a trailing HTAB off, and see another coding or no number: such a framing means two things.
+    if ((name.length === 17 || name.length === 14) && text.charCodeAt(end - 1) === TAB) refuseFraming(name);
     if (isTrailers) refuseFraming(name);
     else noteFraming(target, name, value);
     start = end + 2;

@@ -1,6 +1,7 @@
 // One request under way on a stream of an HTTP/2 connection.
 import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 'node:http2';
 import { constants } from 'node:http2';
+import type { Duplex } from 'node:stream';
 import type { Destination, RawHeaders, UpstreamExchange, UpstreamHandlers, UpstreamRequest } from '../exchange.ts';
 import { noHeaders } from '../exchange.ts';
 import { protocolFailed, responseTimedOut } from './failures.ts';
@@ -30,6 +31,7 @@ const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants;
 /** What an exchange needs to know of its connection. */
 export interface Http2Carrier {
   readonly session: ClientHttp2Session;
+  readonly socket: Duplex;
   /** The last stream that the upstream says it has processed; Infinity until it goes away. */
   readonly lastStreamId: number;
   /** Whether a request before this one was answered here. */
@@ -44,7 +46,7 @@ export interface Http2ExchangeInput {
   readonly handlers: UpstreamHandlers;
   readonly responseTimeoutMs: number;
   /** Sends the request once more, on another connection. */
-  readonly replay: (exchange: Http2Exchange) => void;
+  readonly replay: (exchange: Http2Exchange, lostSocket: Duplex) => void;
 }
 
 export class Http2Exchange implements UpstreamExchange {
@@ -199,14 +201,15 @@ export class Http2Exchange implements UpstreamExchange {
    */
   #replay(code: number): boolean {
     const { request } = this.input;
-    if (this.#hasReplayed || this.#hasHead || request.body.kind !== 'none') return false;
-    const streamId = this.#stream?.id ?? 0;
-    const isUnprocessed = code === NGHTTP2_REFUSED_STREAM || streamId > (this.#carrier?.lastStreamId ?? Infinity);
+    const carrier = this.#carrier;
+    if (carrier === null || this.#hasReplayed || this.#hasHead || request.body.kind !== 'none') return false;
+    const isUnprocessed = code === NGHTTP2_REFUSED_STREAM || (this.#stream?.id ?? 0) > carrier.lastStreamId;
     const isStale = this.#wasUsed && code === NGHTTP2_CANCEL && isReplayable(request);
     if (!isUnprocessed && !isStale) return false;
     this.#hasReplayed = true;
+    const { socket } = carrier;
     this.#detach();
-    this.input.replay(this);
+    this.input.replay(this, socket);
     return true;
   }
 

@@ -103,7 +103,8 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     this.#http1.remove(connection);
   }
 
-  replay(exchange: Http1Exchange): void {
+  replay(exchange: Http1Exchange, lost: Http1Connection): void {
+    if (this.#refusesReplay(exchange, lost.socket)) return;
     const { signal } = new AbortController();
     this.#startOnNew(exchange, signal).catch((error: unknown) => {
       exchange.settleError(error as Error);
@@ -173,8 +174,8 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
 
   #http2Exchange(destination: Destination, request: UpstreamRequest, options: UpstreamRequestOptions): Http2Exchange {
     const { handlers, responseTimeoutMs } = options;
-    const replay = (exchange: Http2Exchange): void => {
-      this.#replayHttp2(exchange);
+    const replay = (exchange: Http2Exchange, lostSocket: Duplex): void => {
+      if (!this.#refusesReplay(exchange, lostSocket)) this.#replayHttp2(exchange);
     };
     return new Http2Exchange({ destination, request, handlers, responseTimeoutMs, replay });
   }
@@ -236,6 +237,12 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   }
 
   // ---- both
+
+  #refusesReplay(exchange: Http1Exchange | Http2Exchange, lostSocket: Duplex): boolean {
+    if (!this.#isClosed && !this.#sockets.wasClosed(lostSocket)) return false;
+    exchange.settleError(protocolFailed(exchange.input.destination.authority, 'its connection was closed by Keyveil'));
+    return true;
+  }
 
   #openTls(destination: Destination, alpnProtocols: readonly AlpnProtocol[], signal: AbortSignal): Promise<TLSSocket> {
     return this.#sockets.open(destination.sessionId, signal, (opening) =>

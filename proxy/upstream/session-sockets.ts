@@ -10,6 +10,7 @@ interface Entry {
 /** All sockets towards upstreams, by session. */
 export class SessionSockets {
   readonly #entries = new Map<string, Entry>();
+  readonly #closedByUs = new WeakSet<Duplex>();
   #onIdle: (() => void) | null = null;
 
   /**
@@ -49,7 +50,10 @@ export class SessionSockets {
     const entry = this.#entries.get(sessionId);
     if (entry === undefined) return;
     for (const controller of entry.opening) controller.abort(new Error('the session was closed'));
-    for (const socket of entry.open) socket.destroy();
+    for (const socket of entry.open) {
+      this.#closedByUs.add(socket);
+      socket.destroy();
+    }
   }
 
   /** The same for all sessions; resolves when the last socket has closed. */
@@ -59,6 +63,11 @@ export class SessionSockets {
     await new Promise<void>((resolve) => {
       this.#onIdle = resolve;
     });
+  }
+
+  /** Whether a socket was closed here: what was under way on it must not be tried again. */
+  wasClosed(socket: Duplex): boolean {
+    return this.#closedByUs.has(socket);
   }
 
   #entry(sessionId: string): Entry {

@@ -9,8 +9,13 @@ import type { AuditRow } from './audit-rows.ts';
 
 const RESTART_MS = 500;
 
-// Sources are .ts under the tests and .js in the compiled program.
-const WRITER_URL = new URL(`./audit-writer${import.meta.url.slice(import.meta.url.lastIndexOf('.'))}`, import.meta.url);
+// Sources are .ts, which need a loader, and .js in the compiled program. Nothing else of the process's own arguments
+// (a debugger, other loaders) belongs into the thread.
+const EXTENSION = import.meta.url.slice(import.meta.url.lastIndexOf('.'));
+const WRITER_URL = new URL(`./audit-writer${EXTENSION}`, import.meta.url);
+const LOADER_ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
+  '.ts': [`--import=${new URL('../scripts/ts-register.mjs', import.meta.url).href}`],
+};
 
 export interface AuditThreadOptions {
   /** Path of `audit.db`. */
@@ -109,7 +114,11 @@ export class AuditThread {
 
   #spawn(): void {
     const data: AuditWriterData = { path: this.#options.path };
-    const worker = new Worker(WRITER_URL, { workerData: data, name: 'keyveil-audit' });
+    const worker = new Worker(WRITER_URL, {
+      workerData: data,
+      execArgv: [...(LOADER_ARGUMENTS[EXTENSION] ?? [])],
+      name: 'keyveil-audit',
+    });
     worker.on('message', (message: FromWriter) => {
       this.#receive(message);
     });

@@ -3,19 +3,21 @@ import { hostname } from 'node:os';
 import type { AddressInfo } from 'node:net';
 import { createAdminServer, type AdminServerOptions } from '../admin-api/server.ts';
 import { createCaExport } from '../ca/bundle.ts';
-import { createLeafCache } from '../ca/leaf-cache.ts';
 import { openRoot, type RootAuthority } from '../ca/root.ts';
-import type { CaExport, Clock, Logger, PolicyReader } from '../model/ports.ts';
+import type { CaExport, Clock, Logger } from '../model/ports.ts';
 import { createReservedNameCheck } from '../model/reserved-names.ts';
 import { prepareDataDirectory } from '../store/data-directory.ts';
 import { openStore, type Store } from '../store/open-store.ts';
 import { openAdminToken, type AdminTokenSource } from './admin-token.ts';
 import type { Config } from './config.ts';
-import { createDataPlane, type DataPlane } from './data-plane.ts';
+import { Closers } from './closers.ts';
 import { openKeys } from './keys.ts';
 import { adminSocketPathOf, explainListenError, listenPrivately, prepareSocketPath } from './listen.ts';
+import { createLocalHost } from './local-host.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
+import type { PlaneHost } from './plane-host.ts';
 import { VERSION } from './version.ts';
+import { createWorkerHost } from './worker-host.ts';
 
 export interface DaemonOptions {
   readonly logger: Logger;
@@ -35,27 +37,6 @@ export interface Daemon {
 }
 
 const SYSTEM_CLOCK: Clock = { now: () => Date.now() };
-
-/** Closes what was opened, last first, whatever happened to the others. */
-class Closers {
-  readonly #steps: (() => Promise<void> | void)[] = [];
-
-  add(step: () => Promise<void> | void): void {
-    this.#steps.push(step);
-  }
-
-  async run(): Promise<void> {
-    const failures: unknown[] = [];
-    for (const step of this.#steps.splice(0).reverse()) {
-      try {
-        await step();
-      } catch (error) {
-        failures.push(error);
-      }
-    }
-    if (failures.length > 0) throw failures[0];
-  }
-}
 
 interface Opened {
   readonly config: Config;
@@ -151,14 +132,6 @@ async function listenAdmin(opened: Opened, addresses: { proxy: () => AddressInfo
   return { adminAddress: tcp.server.address() as AddressInfo, socketPath };
 }
 
-function addGauges(opened: Opened, plane: DataPlane, leaves: { stats(): { entries: number } }): void {
-  const { metrics, store } = opened;
-  metrics.gauge('keyveil_audit_queue_events', 'Audit events that are not stored yet.', () => store.audit.depth());
-  metrics.gauge('keyveil_leaf_cache_entries', 'Certificates at hand for hosts.', () => leaves.stats().entries);
-  metrics.gauge('keyveil_body_memory_bytes', 'Bytes of bodies held in memory.', () => plane.bodies.usage().memoryBytes);
-  metrics.gauge('keyveil_spool_bytes', 'Bytes of bodies spooled to disk.', () => plane.bodies.usage().spoolBytes);
-}
-
 async function withTimeout(work: Promise<void>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)));
@@ -168,30 +141,18 @@ async function withTimeout(work: Promise<void>, ms: number): Promise<void> {
 
 async function start(config: Config, options: DaemonOptions, closers: Closers): Promise<Daemon> {
   const opened = await openParts(config, options, closers);
-  const { store, root, clock, logger, metrics } = opened;
-  const policies: PolicyReader = store.openPolicies();
-  closers.add(() => policies.close());
-  const leaves = createLeafCache(root, { clock });
+  const { metrics, logger } = opened;
   let adminAddress: AddressInfo | null = null;
   let proxyAddress: AddressInfo | null = null;
-  const plane = createDataPlane(config, {
-    clock,
-    logger,
-    metrics,
-    audit: store.audit,
-    policies,
-    leaves,
-    adminAddress: () => adminAddress,
-  });
-  closers.add(() => plane.close());
-  addGauges(opened, plane, leaves);
+  const host: PlaneHost =
+    config.workers === 1
+      ? createLocalHost({ ...opened, adminAddress: () => adminAddress })
+      : createWorkerHost({ count: config.workers, logger, adminAddress: () => adminAddress as AddressInfo });
+  closers.add(() => host.close());
+  metrics.addPeers(() => host.peers());
   const admin = await listenAdmin(opened, { proxy: () => proxyAddress });
   adminAddress = admin.adminAddress;
-  try {
-    proxyAddress = await plane.listen();
-  } catch (error) {
-    throw explainListenError(error, config.proxyListen, 'KEYVEIL_PROXY_LISTEN');
-  }
+  proxyAddress = await host.listen();
   let markClosed: () => void = () => undefined;
   const closed = new Promise<void>((resolve) => (markClosed = resolve));
   let closing: Promise<void> | null = null;
@@ -200,8 +161,8 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
     ...admin,
     closed,
     async drain() {
-      plane.proxy.drain();
-      await withTimeout(plane.proxy.idle(), config.drainSeconds * 1000);
+      host.drain();
+      await withTimeout(host.idle(), config.drainSeconds * 1000);
     },
     close() {
       closing ??= closers.run().finally(markClosed);

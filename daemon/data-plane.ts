@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import * as limits from '../model/limits.ts';
-import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics } from '../model/ports.ts';
+import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics, TunnelGate } from '../model/ports.ts';
 import { createProxy, type Proxy } from '../proxy/listener.ts';
 import type { Upstream } from '../proxy/exchange.ts';
 import type { ProxySettings } from '../proxy/settings.ts';
@@ -17,6 +17,7 @@ export interface DataPlaneParts {
   readonly audit: AuditSink;
   readonly policies: PolicyReader;
   readonly leaves: LeafSource;
+  readonly gate: TunnelGate | null;
   /** The daemon's own sockets besides the proxy's. */
   readonly adminAddress: () => AddressInfo | null;
 }

@@ -19,6 +19,8 @@ export interface Metrics extends ProxyMetrics {
   /** Text of the exposition format, this process and its peers added up. */
   text(): Promise<string>;
   snapshot(): MetricsSnapshot;
+  /** Where `text` gets the snapshots of other processes from. */
+  addPeers(peers: () => Promise<readonly MetricsSnapshot[]>): void;
   close(): Promise<void>;
 }
 
@@ -127,6 +129,7 @@ export function createMetrics(options: MetricsOptions = {}): Metrics {
   const count = (name: string, key: string, times: number): void => add(tables[name] as Table, key, times);
   const buckets = new Array<number>(OVERHEAD_BOUNDS_SECONDS.length + 1).fill(0);
   let sumSeconds = 0;
+  let { peers } = options;
   const active = { tunnels: 0, streams: 0 };
   const gauges = new Map<string, { help: string; read: () => number }>();
   const eventLoop = monitorEventLoopDelay({ resolution: 20 });
@@ -151,13 +154,14 @@ export function createMetrics(options: MetricsOptions = {}): Metrics {
       sumSeconds += seconds;
     },
     gauge: (name, help, read) => void gauges.set(name, { help, read }),
+    addPeers: (source) => void (peers = source),
     snapshot: () => ({
       counters: Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, Object.fromEntries(table)])),
       gauges: Object.fromEntries([...gauges].map(([name, { read }]) => [name, read()])),
       overhead: { buckets: [...buckets], sumSeconds },
     }),
     async text() {
-      const total = sumSnapshots([metrics.snapshot(), ...((await options.peers?.()) ?? [])]);
+      const total = sumSnapshots([metrics.snapshot(), ...((await peers?.()) ?? [])]);
       const registry = new Registry();
       renderCounters(total, registry);
       for (const [name, value] of Object.entries(total.gauges)) {

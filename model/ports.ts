@@ -192,6 +192,13 @@ export interface AuditLog extends AuditSink {
   close(): Promise<void>;
 }
 
+/** Counts tunnels where several processes share the limits. */
+export interface TunnelGate {
+  /** Rejects with `overloaded` at a limit. */
+  enter(sessionId: string): Promise<void>;
+  leave(sessionId: string): void;
+}
+
 // ---- certificates
 
 /** Small secrets of the daemon itself, sealed under the master key. Names are like `ca/roots`. */

@@ -137,8 +137,13 @@ class ProxyServer implements Proxy {
       requireAdmitted(policy, authority, settings);
       requireInterception(policy, settings);
       this.#registry.add(tunnel);
+      await this.#enterGate(tunnel, socket);
     } catch (error) {
       throw new Refusal(error, policy.sessionId);
+    }
+    if (socket.destroyed) {
+      this.#registry.remove(tunnel);
+      return null;
     }
     metrics.tunnels(1);
     const abortion = new AbortController();
@@ -161,6 +166,21 @@ class ProxyServer implements Proxy {
     if (socket.destroyed) return null;
     socket.write(ESTABLISHED);
     return { tunnel, socket, destination };
+  }
+
+  /** With several processes the primary counts too. */
+  async #enterGate(tunnel: Tunnel, socket: Socket): Promise<void> {
+    const { gate } = this.#ports;
+    if (gate === null) return;
+    try {
+      await gate.enter(tunnel.sessionId);
+    } catch (error) {
+      this.#registry.remove(tunnel);
+      throw error;
+    }
+    const leave = (): void => gate.leave(tunnel.sessionId);
+    if (socket.destroyed) leave();
+    else socket.once('close', leave);
   }
 
   async #onRequest(request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -1,6 +1,6 @@
 // What the data plane is configured with, and the ports it works through.
 import type { HostSet } from '../model/host-pattern.ts';
-import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics } from '../model/ports.ts';
+import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics, TunnelGate } from '../model/ports.ts';
 import type { Upstream } from './exchange.ts';
 import type { BodyResources } from './swap/body-resources.ts';
 
@@ -36,6 +36,8 @@ export interface ProxyPorts {
   readonly audit: AuditSink;
   readonly policies: PolicyReader;
   readonly leaves: LeafSource;
+  /** Null where this process alone has tunnels: its own count is enough. */
+  readonly gate: TunnelGate | null;
   readonly upstream: Upstream;
   readonly bodies: BodyResources;
   readonly settings: ProxySettings;

@@ -57,7 +57,7 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
   const swap =
     currentPlan === null
       ? null
-      : createWebSocketSwap({ currentPlan, resources: options.bodies, sessionId: options.sessionId });
+      : createWebSocketSwap({ currentPlan, bodies: { resources: options.bodies, sessionId: options.sessionId } });
   const messageVeil = veil === null ? null : createWebSocketVeil({ currentVeil });
   const finish = (outcome: 'forwarded' | 'failed', error: unknown): void => {
     record(forward, swap, messageVeil);

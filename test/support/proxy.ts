@@ -130,6 +130,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
       close: () => Promise.resolve(),
     },
     leaves: createLeafCache(root, { clock }),
+    gate: null,
     upstream,
     bodies,
     settings: { ...SETTINGS, ...options.settings },

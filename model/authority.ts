@@ -31,7 +31,7 @@ function parseIpv4Part(part: string): number | null {
  */
 export function parseIpv4Loose(text: string): string | null {
   const parts = text.split('.');
-  const last = parts[parts.length - 1] ?? '';
+  const last = parts.at(-1) as string;
   if (!/^(?:[0-9]+|0[xX][0-9a-fA-F]*)$/.test(last)) return null;
   if (parts.length > 4) return 'invalid';
   const numbers = parts.map(parseIpv4Part);

@@ -5,8 +5,6 @@ import { INTRODUCERS, escapeLength, firstByte, isIntroducer, matchedBytes, readE
 const NEAR_BYTES = 32;
 /** Pairs of bytes. */
 const PAIRS = 65_536;
-/** Rough size of a place with its share of the index. */
-const PLACE_BYTES = 40;
 const SPACE = 0x20;
 const PLUS = 0x2b;
 
@@ -32,11 +30,6 @@ export class EscapedSearch {
     const hasSpace = values.some((value) => value.includes(SPACE));
     this.#introducers = values.length === 0 ? [] : INTRODUCERS.filter((byte) => byte !== PLUS || hasSpace);
     values.forEach((value, number) => this.#add(value, number));
-  }
-
-  /** Rough size in memory. */
-  get byteLength(): number {
-    return this.#isInner.length + this.#values.reduce((sum, { length }) => sum + length * PLACE_BYTES, 0);
   }
 
   #add(value: Buffer, number: number): void {

@@ -25,7 +25,8 @@ export interface ValueForms {
 
 export type FormSelection = 'all' | 'raw';
 
-/** Rough cost of finding a value's escaped forms, for each of its bytes. */
+/** Rough cost in memory of finding a literal, and of finding a value's escaped forms for each of its bytes. */
+const LITERAL_COST_BYTES = 400;
 const ESCAPED_COST_BYTES = 48;
 
 /** Whether a value is long enough that its occurrence in a response is no accident. */
@@ -53,7 +54,7 @@ export function createForms(revealed: Buffer, placeholder: string, selection: Fo
     isEscapedToo,
     longest: Math.max(isEscapedToo ? escapedLengthMax(value) : 0, ...literals.map(literalLengthMax)),
     byteLength:
-      literals.reduce((sum, { bytes }) => sum + bytes.length, 0) +
+      literals.reduce((sum, { bytes }) => sum + bytes.length + LITERAL_COST_BYTES, 0) +
       (isEscapedToo ? value.length * ESCAPED_COST_BYTES : 0),
   };
 }

@@ -29,11 +29,6 @@ export class LiteralSearch {
     literals.forEach((literal, index) => this.#addToBucket(literal, index));
   }
 
-  /** Rough size in memory, without the literals. */
-  get byteLength(): number {
-    return this.#table.byteLength + this.#literals.length * 48;
-  }
-
   #allowShifts(literal: Buffer): void {
     for (let end = BLOCK - 1; end < this.#window; end += 1) {
       const hash = this.#hash(literal, end);

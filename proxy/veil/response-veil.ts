@@ -193,7 +193,7 @@ class StreamingVeil implements ResponseVeil {
     const arrivals = this.#arrivals;
     setImmediate(() => {
       if (this.#isDone || arrivals !== this.#arrivals) return;
-      if (this.#decoder !== null && this.#decoder.writableLength > 0) this.#armIdleTimer();
+      if (this.#isDownstreamFull || (this.#decoder?.writableLength ?? 0) > 0) this.#armIdleTimer();
       else if (!this.#send(this.#scanner.release())) this.#options.source.pause();
     });
   }

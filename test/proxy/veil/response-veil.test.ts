@@ -399,6 +399,32 @@ void t.test(
   },
 );
 
+void t.test('a chunk that arrives while the idle timer is late keeps what is held back', async (t) => {
+  const run = fixture(veilOf(VALUE), { idleMs: 1 });
+  run.veil.head(headOf([], { kind: 'stream' }));
+  run.veil.data(Buffer.from(VALUE.slice(0, 5)));
+  setTimeout(() => run.veil.data(Buffer.from(VALUE.slice(5))), 1);
+  const until = performance.now() + 5;
+  while (performance.now() < until);
+  await once(run.client, 'data');
+  t.equal(run.client.body, PLACEHOLDER);
+});
+
+void t.test('a decoder that is behind is not taken for an idle upstream', async (t) => {
+  const run = fixture(veilOf(VALUE), { idleMs: 1 });
+  run.veil.head(headOf(['content-encoding', 'gzip'], { kind: 'stream' }));
+  const coded = zlib.gzipSync(Buffer.concat([Buffer.alloc(300_000, 0x61), ECHO]), { level: 0 });
+  for (const chunk of cut(coded, ...Array.from({ length: 30 }, (_, index) => (index + 1) * 10_000)))
+    run.veil.data(chunk);
+  const until = performance.now() + 5;
+  // A loop that is late finds timer and data at once.
+  while (performance.now() < until);
+  const over = once(run.client, 'over');
+  run.veil.end([]);
+  await over;
+  t.equal(run.client.body, 'a'.repeat(300_000) + VEILED);
+});
+
 void t.test('timing and sizes of an echo are the same for right and wrong guesses of every length', async (t) => {
   const value = 'sk-ant-0123456789abcdefghij';
   const veil = veilOf(value);

@@ -66,11 +66,38 @@ interface Document {
   readonly components?: { readonly schemas?: Readonly<Record<string, unknown>> };
 }
 
-/** Leaves out component schemas that no route refers to, directly or through others. */
-export function withoutUnusedSchemas<T extends Document>(document: T): T {
+// What zod writes that says nothing: the bounds of safe integers. And answers may get more fields in later versions, so
+// that no client should refuse them.
+function isNoise(key: string, value: unknown): boolean {
+  if (key === 'minimum') return value === Number.MIN_SAFE_INTEGER;
+  return key === 'maximum' && value === Number.MAX_SAFE_INTEGER;
+}
+
+function tidy(value: unknown, isAnswer: boolean): unknown {
+  if (Array.isArray(value)) return value.map((item) => tidy(item, isAnswer));
+  if (typeof value !== 'object' || value === null) return value;
+  const kept = Object.entries(value).filter(
+    ([key, child]) => !isNoise(key, child) && !(isAnswer && key === 'additionalProperties' && child === false),
+  );
+  return Object.fromEntries(kept.map(([key, child]) => [key, tidy(child, isAnswer)]));
+}
+
+/**
+ * The document as it is served: without component schemas that no route refers to, directly or through others, and
+ * without noise. Components are all of answers; bodies stand within their routes.
+ */
+export function finishDocument(document: Document): Document {
   const schemas = document.components?.schemas ?? {};
   const used = referencedSchemas(document.paths, new Set());
   for (const name of used) referencedSchemas(schemas[name], used);
-  const kept = Object.fromEntries(Object.entries(schemas).filter(([name]) => used.has(name)));
-  return { ...document, components: { ...document.components, schemas: kept } };
+  const kept = Object.fromEntries(
+    Object.entries(schemas)
+      .filter(([name]) => used.has(name))
+      .map(([name, schema]) => [name, tidy(schema, true)]),
+  );
+  return {
+    ...document,
+    paths: tidy(document.paths, false),
+    components: { ...document.components, schemas: kept },
+  };
 }

@@ -1,4 +1,4 @@
-// Routes of /v1/emergency_stop: no request of any sandbox is forwarded while it is active.
+// Routes of /v1/emergency_stop: no secret leaves while it is active.
 import type { EmergencyStop } from '../../model/ports.ts';
 import { ADMIN_ONLY, READERS, type AdminApp, type AdminContext } from '../context.ts';
 import { EmergencyStopSet, EmergencyStopWire } from '../schemas/admin-tokens.ts';
@@ -18,7 +18,7 @@ export function registerEmergencyStopRoutes(app: AdminApp, context: AdminContext
     {
       config: { access: READERS },
       schema: {
-        ...{ tags, operationId: 'getEmergencyStop', summary: 'Whether everything is stopped' },
+        ...{ tags, operationId: 'getEmergencyStop', summary: 'Whether the use of secrets is stopped' },
         response: answers(EmergencyStopWire, []),
       },
     },
@@ -30,7 +30,7 @@ export function registerEmergencyStopRoutes(app: AdminApp, context: AdminContext
     {
       config: { access: ADMIN_ONLY },
       schema: {
-        ...{ tags, operationId: 'setEmergencyStop', summary: 'Stop everything, or lift the stop' },
+        ...{ tags, operationId: 'setEmergencyStop', summary: 'Stop the use of all secrets, or lift the stop' },
         body: EmergencyStopSet,
         response: answers(EmergencyStopWire, BODY_CODES),
       },

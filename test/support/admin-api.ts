@@ -94,7 +94,10 @@ export async function send(url: string, method: string, options: CallOptions): P
 }
 
 /** Starts everything; `t` takes it down. */
-export async function startAdminApi(t: Test, overrides: Partial<AdminServerOptions> = {}): Promise<AdminApi> {
+export async function startAdminApi(
+  t: Pick<Test, 'teardown'>,
+  overrides: Partial<AdminServerOptions> = {},
+): Promise<AdminApi> {
   const directory = mkdtempSync(join(tmpdir(), 'keyveil-admin-'));
   const logLines: string[] = [];
   const logger = createTestLogger(logLines);

@@ -117,12 +117,15 @@ export function readHttp2Request(stream: ServerHttp2Stream, raw: readonly string
   const headers = requireAuthorityField(parsed);
   let trailers: RawHeaders = [];
   stream.on('trailers', (_fields: unknown, _flags: number, rawTrailers?: string[]) => (trailers = rawTrailers ?? []));
+  const body: BodyFraming = protocol === null ? framingOf(headers, endsStream) : { kind: 'none' };
+  // Nobody reads a body that is not there, and Node resets a stream that nobody has read.
+  if (endsStream && body.kind === 'none') stream.resume();
   const request: ClientRequest = {
     httpVersion: '2',
     method: protocol === null ? method : 'GET',
     target,
     headers,
-    body: protocol === null ? framingOf(headers, endsStream) : { kind: 'none' },
+    body,
     stream,
     trailers: () => trailers,
     expectsContinue: /^100-continue$/i.test(headerValue(headers, 'expect') ?? ''),
@@ -151,6 +154,7 @@ export class Http2Reply implements ClientReply {
   onFinish: (() => void) | null = null;
   readonly #stream: ServerHttp2Stream;
   #trailers: RawHeaders = [];
+  #awaitsTrailers = false;
   #isOver = false;
 
   constructor(stream: ServerHttp2Stream) {
@@ -158,7 +162,11 @@ export class Http2Reply implements ClientReply {
     // A reset is an `error` event too; `close` tells all that is needed.
     stream.on('error', () => undefined);
     stream.on('drain', () => this.onDrain?.());
-    stream.on('wantTrailers', () => this.#stream.sendTrailers(toHttp2Fields(this.#trailers)));
+    stream.on('wantTrailers', () => {
+      this.#stream.sendTrailers(toHttp2Fields(this.#trailers));
+      this.#awaitsTrailers = false;
+      this.#leaveRequest();
+    });
     stream.on('finish', () => this.#finish());
     stream.on('close', () => this.#abort());
   }
@@ -176,7 +184,10 @@ export class Http2Reply implements ClientReply {
     if (this.started || this.#stream.destroyed) return;
     const fields = { ':status': head.status, ...toHttp2Fields(head.headers) };
     if (head.body.kind === 'none') this.#stream.respond(fields, { endStream: true });
-    else this.#stream.respond(fields, { waitForTrailers: true });
+    else {
+      this.#awaitsTrailers = true;
+      this.#stream.respond(fields, { waitForTrailers: true });
+    }
   }
 
   data(chunk: Buffer): boolean {
@@ -200,11 +211,18 @@ export class Http2Reply implements ClientReply {
     this.onFinish = null;
     this.onAbort = null;
     onFinish?.();
-    // RFC 9113 section 8.1: a whole response before the end of the request is followed by RST_STREAM(NO_ERROR).
-    if (!this.#stream.readableEnded && !this.#stream.destroyed) {
+    // `finish` comes before the trailers, and END_STREAM comes with them: a reset now would cut the response.
+    if (!this.#awaitsTrailers) this.#leaveRequest();
+  }
+
+  /** RFC 9113 section 8.1: a whole response before the end of the request is followed by RST_STREAM(NO_ERROR). */
+  #leaveRequest(): void {
+    // nghttp2 is still at sending what ends the stream, and a reset from within would overtake it.
+    setImmediate(() => {
+      if (this.#stream.readableEnded || this.#stream.destroyed) return;
       this.#stream.resume();
-      this.#stream.close(constants.NGHTTP2_NO_ERROR);
-    }
+      if (!this.#stream.endAfterHeaders) this.#stream.close(constants.NGHTTP2_NO_ERROR);
+    });
   }
 
   #abort(): void {

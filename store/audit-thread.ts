@@ -13,9 +13,8 @@ const RESTART_MS = 500;
 // (a debugger, other loaders) belongs into the thread.
 const EXTENSION = import.meta.url.slice(import.meta.url.lastIndexOf('.'));
 const WRITER_URL = new URL(`./audit-writer${EXTENSION}`, import.meta.url);
-const LOADER_ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
-  '.ts': [`--import=${new URL('../scripts/ts-register.mjs', import.meta.url).href}`],
-};
+const LOADER = `--import=${new URL('../scripts/ts-register.mjs', import.meta.url).href}`;
+const WRITER_ARGUMENTS = [LOADER].filter(() => EXTENSION === '.ts');
 
 export interface AuditThreadOptions {
   /** Path of `audit.db`. */
@@ -34,7 +33,8 @@ interface Flusher {
 export class AuditThread {
   readonly #options: AuditThreadOptions;
   #worker: Worker | null = null;
-  #inFlight: readonly AuditRow[] | null = null;
+  /** The batch under way; empty when there is none. */
+  #inFlight: readonly AuditRow[] = [];
   #isReady = false;
   #isClosing = false;
   #isTroubled = false;
@@ -71,7 +71,7 @@ export class AuditThread {
 
   /** Has a batch stored now, unless one is under way. */
   send(): void {
-    if (this.#inFlight !== null || !this.#isReady || this.#options.queue.size() === 0) return;
+    if (this.#inFlight.length > 0 || !this.#isReady || this.#options.queue.size() === 0) return;
     this.#inFlight = this.#options.queue.peek(AUDIT_BATCH_EVENTS_MAX);
     this.#post({ type: 'batch', rows: this.#inFlight });
   }
@@ -116,7 +116,7 @@ export class AuditThread {
     const data: AuditWriterData = { path: this.#options.path };
     const worker = new Worker(WRITER_URL, {
       workerData: data,
-      execArgv: [...(LOADER_ARGUMENTS[EXTENSION] ?? [])],
+      execArgv: WRITER_ARGUMENTS,
       name: 'keyveil-audit',
     });
     worker.on('message', (message: FromWriter) => {
@@ -176,14 +176,14 @@ export class AuditThread {
     for (const listener of this.#readyListeners) listener();
     this.#readyListeners = [];
     // A thread that died may have stored its batch: storing it again changes nothing.
-    if (this.#inFlight === null) this.send();
+    if (this.#inFlight.length === 0) this.send();
     else this.#post({ type: 'batch', rows: this.#inFlight });
   }
 
   #onStored(): void {
     const { logger, queue } = this.#options;
-    const count = this.#inFlight?.length ?? 0;
-    this.#inFlight = null;
+    const count = this.#inFlight.length;
+    this.#inFlight = [];
     this.#storedCount += count;
     if (this.#isTroubled) logger.info({ count }, 'Audit events are stored again');
     this.#isTroubled = false;

@@ -4,7 +4,7 @@ import { AUDIT_RETRY_MS_MAX } from '../model/limits.ts';
 import { createAuditBatches, type Retention } from './audit-batches.ts';
 import type { AuditWriterData, FromWriter, ToWriter } from './audit-messages.ts';
 import type { AuditRow } from './audit-rows.ts';
-import { openConnection, sqliteCodeOf } from './database.ts';
+import { openConnection, faultCodeOf } from './database.ts';
 
 const FIRST_RETRY_MS = 50;
 
@@ -33,7 +33,7 @@ export function serveAuditWriter(port: WriterPort, path: string): void {
     try {
       batches.store(rows);
     } catch (error) {
-      port.postMessage({ type: 'trouble', code: codeOf(error) });
+      port.postMessage({ type: 'trouble', code: faultCodeOf(error) });
       later(() => {
         store(rows, Math.min(2 * retryMs, AUDIT_RETRY_MS_MAX));
       }, retryMs);
@@ -48,7 +48,7 @@ export function serveAuditWriter(port: WriterPort, path: string): void {
     try {
       removed = batches.pruneStep(retention);
     } catch (error) {
-      port.postMessage({ type: 'pruned', removed: removedBefore, code: codeOf(error) });
+      port.postMessage({ type: 'pruned', removed: removedBefore, code: faultCodeOf(error) });
       return;
     }
     const total = removedBefore + removed;
@@ -75,10 +75,6 @@ export function serveAuditWriter(port: WriterPort, path: string): void {
     }
   });
   port.postMessage({ type: 'ready' });
-}
-
-function codeOf(error: unknown): string {
-  return sqliteCodeOf(error) ?? 'unknown';
 }
 
 if (parentPort !== null) serveAuditWriter(parentPort, (workerData as AuditWriterData).path);

@@ -20,7 +20,7 @@ import {
   openConnection,
   openForeignCopy,
   syncDirectory,
-  sqliteCodeOf,
+  faultCodeOf,
 } from './database.ts';
 import type { KeyRing } from './key-ring.ts';
 import { CONTROL_MIGRATIONS, readMigrations, requireKnownSchema } from './migrate.ts';
@@ -48,8 +48,8 @@ export async function backupStore(directory: string, file: string): Promise<void
   if (existsSync(file)) throw new StartError(`${file} exists already. Give the backup a name of its own.`);
   const draft = `${file}.part`;
   rmSync(draft, { force: true });
-  createPrivateFile(draft);
   try {
+    createPrivateFile(draft);
     const database = openConnection(source, { readonly: true });
     try {
       await database.backup(draft, { progress: () => PAGES_PER_STEP });
@@ -63,7 +63,7 @@ export async function backupStore(directory: string, file: string): Promise<void
   } catch (error) {
     rmSync(draft, { force: true });
     throw new StartError(
-      `The backup of ${source} failed (${sqliteCodeOf(error) ?? (error as NodeJS.ErrnoException).code ?? 'unknown'}).`,
+      `The backup of ${source} into ${file} failed (${faultCodeOf(error)}). Give a file in a folder that this user can write.`,
       {
         cause: error,
       },

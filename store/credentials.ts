@@ -32,13 +32,8 @@ function prepareStatements({ database }: ControlContext) {
       'SELECT * FROM credentials WHERE id = ? AND vault_id = ?',
     ),
     vault: database.prepare<[string], { archived_at: number | null }>('SELECT archived_at FROM vaults WHERE id = ?'),
-    countActive: database
-      .prepare<[string], number>('SELECT count(*) FROM credentials WHERE vault_id = ? AND archived_at IS NULL')
-      .pluck(),
-    isNameTaken: database
-      .prepare<[string, string], number>(
-        'SELECT 1 FROM credentials WHERE vault_id = ? AND secret_name = ? AND archived_at IS NULL',
-      )
+    activeNames: database
+      .prepare<[string], string>('SELECT secret_name FROM credentials WHERE vault_id = ? AND archived_at IS NULL')
       .pluck(),
     update: database.prepare<[object]>(
       `UPDATE credentials SET display_name = @display_name, metadata = @metadata, inject_header = @inject_header,
@@ -65,14 +60,15 @@ function requireRoom(statements: Statements, input: NewCredential): void {
   const vault = statements.vault.get(input.vaultId);
   if (vault === undefined) throw notFound('vault');
   requireActive('vault', vault);
-  if (statements.isNameTaken.get(input.vaultId, input.secretName) !== undefined) {
+  const names = statements.activeNames.all(input.vaultId);
+  if (names.includes(input.secretName)) {
     throw new KeyveilError(
       'secret_name_taken',
       'An active credential of this vault has this secret_name. Rotate that one, or archive it first.',
       { param: 'auth.secret_name' },
     );
   }
-  if ((statements.countActive.get(input.vaultId) ?? 0) >= CREDENTIALS_PER_VAULT_MAX) {
+  if (names.length >= CREDENTIALS_PER_VAULT_MAX) {
     throw new KeyveilError(
       'vault_full',
       `A vault holds at most ${CREDENTIALS_PER_VAULT_MAX} active credentials. Archive one, or use another vault.`,

@@ -2,7 +2,7 @@
 import { chmodSync, existsSync, mkdirSync, statSync, writeFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { StartError } from '../model/errors.ts';
-import { createPrivateFile, openLockFile, securePrivateFiles, sqliteCodeOf } from './database.ts';
+import { createPrivateFile, openLockFile, faultCodeOf, securePrivateFiles } from './database.ts';
 
 /** Names of the files in a data directory. */
 export interface DataPaths {
@@ -19,10 +19,6 @@ export function dataPathsOf(directory: string): DataPaths {
     masterKey: join(directory, 'master.key'),
     lock: join(directory, 'keyveil.lock'),
   };
-}
-
-function codeOf(error: unknown): string {
-  return (error as NodeJS.ErrnoException).code ?? 'unknown error';
 }
 
 // Not Node's own recursive mkdir, which never returns where a folder can't be made for want of its parent (/proc).
@@ -49,7 +45,7 @@ export function prepareDataDirectory(directory: string): readonly string[] {
     return [`${directory} could be entered by other users (mode 0${mode.toString(8)}); its mode is 0700 now.`];
   } catch (error) {
     throw new StartError(
-      `The data directory ${directory} can't be used (${codeOf(error)}). Give one that this user can write: KEYVEIL_DATA_DIR or --data-dir.`,
+      `The data directory ${directory} can't be used (${faultCodeOf(error)}). Give one that this user can write: KEYVEIL_DATA_DIR or --data-dir.`,
       { cause: error },
     );
   }
@@ -76,9 +72,9 @@ export function acquireDataLock(directory: string): DataLock {
     database.exec('BEGIN EXCLUSIVE');
   } catch (error) {
     database.close();
-    if (sqliteCodeOf(error) !== 'SQLITE_BUSY') {
+    if (faultCodeOf(error) !== 'SQLITE_BUSY') {
       throw new StartError(
-        `The lock ${path} can't be taken (${sqliteCodeOf(error) ?? codeOf(error)}). Remove the file if no daemon runs.`,
+        `The lock ${path} can't be taken (${faultCodeOf(error)}). Remove the file if no daemon runs.`,
         {
           cause: error,
         },
@@ -103,7 +99,7 @@ function createLockFile(path: string): void {
     createPrivateFile(path);
   } catch (error) {
     // Another process was faster; who holds the lock is decided by the lock.
-    if (codeOf(error) === 'EEXIST') securePrivateFiles([path]);
+    if (faultCodeOf(error) === 'EEXIST') securePrivateFiles([path]);
     else throw error;
   }
 }

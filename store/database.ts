@@ -181,7 +181,7 @@ function openChecked(path: string, kind: DatabaseKind): Database {
     return database;
   } catch (error) {
     database.close();
-    throw error instanceof StartError ? error : damaged(path, describeSqliteFault(error), error);
+    throw error instanceof StartError ? error : damaged(path, `opening it failed with ${faultCodeOf(error)}`, error);
   }
 }
 
@@ -203,7 +203,7 @@ export function openForeignCopy(path: string, kind: DatabaseKind): Database {
     return database;
   } catch (error) {
     database.close();
-    throw error instanceof StartError ? error : damaged(path, describeSqliteFault(error), error);
+    throw error instanceof StartError ? error : damaged(path, `opening it failed with ${faultCodeOf(error)}`, error);
   }
 }
 
@@ -223,8 +223,9 @@ export function sqliteCodeOf(error: unknown): string | null {
   return error instanceof Sqlite.SqliteError ? error.code : null;
 }
 
-function describeSqliteFault(error: unknown): string {
-  return `SQLite says ${sqliteCodeOf(error) ?? 'that it failed'}`;
+/** SQLite's or the system's name of an error, such as `SQLITE_FULL` or `EACCES`, for messages. */
+export function faultCodeOf(error: unknown): string {
+  return sqliteCodeOf(error) ?? (error as NodeJS.ErrnoException).code ?? 'unknown';
 }
 
 /** Turns an error of SQLite into `store_unavailable`; others pass through as they are. */

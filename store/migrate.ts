@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { StartError } from '../model/errors.ts';
-import { sqliteCodeOf, type Database } from './database.ts';
+import { faultCodeOf, type Database } from './database.ts';
 
 /** One numbered file. */
 export interface Migration {
@@ -85,7 +85,7 @@ function apply(database: Database, migration: Migration, nowMs: number): void {
     run.immediate();
   } catch (error) {
     throw new StartError(
-      `Migration ${name} of ${database.name} failed (${sqliteCodeOf(error) ?? 'no SQLite error'}); nothing of it was kept.`,
+      `Migration ${name} of ${database.name} failed (${faultCodeOf(error)}); nothing of it was kept.`,
       {
         cause: error,
       },

@@ -25,7 +25,6 @@ export interface OpenedValues {
   drop(credentialId: string): void;
   /** Drops what was not used for a minute, and what the predicate no longer holds for. */
   sweep(isCurrent: (row: SealedRow) => boolean): void;
-  size(): number;
   close(): void;
 }
 
@@ -58,7 +57,6 @@ export function createOpenedValues(keys: KeyRing, clock: Clock): OpenedValues {
         if (unusedMs >= OPENED_VALUE_UNUSED_MS || !isCurrent(opened.row)) byId.delete(id);
       }
     },
-    size: () => byId.size,
     close() {
       for (const opened of byId.values()) opened.secret.wipe();
       byId.clear();

@@ -19,15 +19,15 @@ export function createPurger(database: Database, logger: Logger): Purger {
   function truncateLog(): boolean {
     const before = Number(database.pragma('busy_timeout', { simple: true }));
     database.pragma(`busy_timeout = ${WAIT_FOR_READERS_MS}`);
+    let isDone = false;
     try {
       const [row] = database.pragma('wal_checkpoint(TRUNCATE)') as { busy: number }[];
-      return row?.busy === 0;
+      isDone = row?.busy === 0;
     } catch (error) {
       logger.warn({ error }, 'The write-ahead log could not be cut after a purge; trying again');
-      return false;
-    } finally {
-      database.pragma(`busy_timeout = ${before}`);
     }
+    database.pragma(`busy_timeout = ${before}`);
+    return isDone;
   }
 
   function purge(): void {

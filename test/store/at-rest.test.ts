@@ -8,7 +8,7 @@ import { openConnection, type Database } from '../../store/database.ts';
 import { createKeyRing } from '../../store/key-ring.ts';
 import { openStore } from '../../store/open-store.ts';
 import { createPurger } from '../../store/purge.ts';
-import { encodeFields, rewrap, seal, unseal } from '../../store/seal.ts';
+import { bindCredential, encodeFields, rewrap, seal, unseal } from '../../store/seal.ts';
 import {
   createMemoryLogger,
   createRandomKeyRing,
@@ -39,6 +39,20 @@ test('a sealed value opens with its key and its place alone', async (t) => {
     t.throws(() => unseal(keys, { ...sealed, bytes: sealed.bytes.subarray(0, at) }, place), { name: 'UnsealError' });
   }
   t.notSame(seal(keys, Secret.fromText('the value'), place).bytes, sealed.bytes);
+});
+
+test('no placeholder and an empty one are told apart', async (t) => {
+  const row = {
+    vaultId: 'v',
+    credentialId: 'c',
+    secretVersion: 1,
+    secretName: 'N',
+    networking: '{}',
+    header: 1,
+    body: 0,
+  };
+  const bound = [null, '', '0'].map((placeholder) => bindCredential({ ...row, placeholder }).toString('hex'));
+  t.equal(new Set(bound).size, 3);
 });
 
 test('rewrapping changes the key and keeps the value', async (t) => {
@@ -239,6 +253,30 @@ test('another master key, or a lost canary, stops the start and changes nothing'
   await t.rejects(openStore(options), { name: 'StartError', message: /lost its canary/ });
   byHand.exec('DELETE FROM sealed_items');
   await (await openStore(options)).close();
+});
+
+test('a fault that is none of the sealed value is passed on as it is', async (t) => {
+  const { store, options, keys } = await openTestStore(t);
+  const vault = await store.control.vaults.create({ displayName: 'v', metadata: {} });
+  const { id } = await store.control.credentials.create(newCredential(vault.id));
+  await store.sealedItems.put('ca', Secret.fromText('root'));
+  let failsAfter = Infinity;
+  const find = (keyId: string) => {
+    failsAfter -= 1;
+    if (failsAfter < 0) throw new Error('a fault');
+    return keys.find(keyId);
+  };
+  const other = createRandomKeyRing();
+  const broken = await openStore({ ...options, role: 'member', keys: { writing: other.writing, find } });
+  t.teardown(() => broken.close());
+  const { sealedItems, control } = broken;
+  const message = 'a fault';
+  failsAfter = 0;
+  await t.rejects(control.check(), { message });
+  await t.rejects(sealedItems.get('ca'), { message });
+  await t.rejects(control.credentials.update(vault.id, id, { networking: { type: 'unrestricted' } }), { message });
+  failsAfter = 1;
+  await t.rejects(broken.rewrapAll(), { message });
 });
 
 test('a rotation of the master key that was cut off is taken up again', async (t) => {

@@ -157,6 +157,7 @@ test('what was recorded is found by each filter, page by page', async (t) => {
 test('times are searched through in windows', async (t) => {
   const { log, path } = await openTestLog(t);
   t.teardown(() => log.close());
+  t.strictSame((await log.list({ limit: 2, after: null, createdAtGte: 3 })).items, [], 'an empty log');
   const database = openConnection(path, { readonly: false });
   database.exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
     INSERT INTO audit_entries (id, created_at, entry) SELECT 'x' || i, i, '{"kind":"admin_event","id":"x' || i || '"}' FROM n`);

@@ -128,6 +128,7 @@ test('environments merge networking and are not deleted under an active session'
   t.strictSame(await environments.get(made.id), made);
   const merged = await environments.update(made.id, { networking: { allowedHosts: ['b.example'] }, description: 'd' });
   t.match(merged, { description: 'd', networking: { allowedHosts: ['b.example'], allowPackageManagers: true } });
+  t.match(await environments.update(made.id, { name: 'renamed' }), { ...merged, name: 'renamed' });
   const open = { networking: { type: 'unrestricted' as const }, allowedPrivateCidrs: [], name: 'f', description: null };
   t.match(await environments.update(made.id, open), { ...open, description: null });
   t.equal((await environments.list(WHOLE_LIST)).items[0]?.id, made.id);

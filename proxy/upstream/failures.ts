@@ -63,9 +63,11 @@ export function connectFailed(authority: Authority, cause: unknown): KeyveilErro
 
 /** The chained proxy could not be reached, or did not let the connection through. */
 export function proxyFailed(authority: Authority, cause: unknown): KeyveilError {
-  const code = codeOf(cause);
+  const code = codeOf(cause instanceof KeyveilError ? cause.cause : cause);
   let reason = "it can't be reached";
   if (cause instanceof ProxyRefusal) reason = cause.message;
+  else if (cause instanceof KeyveilError && cause.code === 'address_denied')
+    reason = 'it is a listener of Keyveil itself';
   else if (code in TLS_REASONS || code in CONNECT_REASONS)
     reason = TLS_REASONS[code] ?? (CONNECT_REASONS[code] as string);
   const text = `No connection to ${formatAuthority(authority)} through the proxy of KEYVEIL_UPSTREAM_PROXY: ${reason}.`;

@@ -291,9 +291,7 @@ export async function readWithNode({ method, bytes }: Sample): Promise<Reading> 
   outgoing.on('upgrade', () => controller.abort());
   outgoing.end();
   try {
-    const [response] = (await once(outgoing, 'response', { signal: controller.signal })) as [
-      import('node:http').IncomingMessage,
-    ];
+    const [response] = (await once(outgoing, 'response', { signal: controller.signal })) as [IncomingMessage];
     const body: Buffer[] = [];
     for await (const chunk of response) body.push(chunk as Buffer);
     if (!response.complete) return refused('incomplete');

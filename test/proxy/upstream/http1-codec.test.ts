@@ -1,5 +1,5 @@
 // The codec without a transport: what it takes, what it refuses, and that it never takes more than Node's client.
-import t from 'tap';
+import { test } from 'tap';
 import { HEADER_FIELDS_MAX, RESPONSE_HEADER_BLOCK_BYTES_MAX, TRAILER_BLOCK_BYTES_MAX } from '../../../model/limits.ts';
 import type { UpstreamRequest } from '../../../proxy/exchange.ts';
 import { ResponseParser } from '../../../proxy/upstream/http1-codec.ts';
@@ -33,33 +33,30 @@ function text(sample: { bytes: Buffer }): string {
   return JSON.stringify(sample.bytes.toString('latin1'));
 }
 
-void t.test(
-  'good responses are read as Node reads them, bad ones are refused, however the bytes are cut',
-  async (t) => {
-    for (const sample of GOOD) {
-      t.equal(readWithCodec(sample).refusal, null, text(sample));
-      t.equal(await compareReaders(sample), null, text(sample));
+test('good responses are read as Node reads them, bad ones are refused, however the bytes are cut', async (t) => {
+  for (const sample of GOOD) {
+    t.equal(readWithCodec(sample).refusal, null, text(sample));
+    t.equal(await compareReaders(sample), null, text(sample));
+  }
+  for (const sample of BAD) {
+    t.type(readWithCodec(sample).refusal, 'string', text(sample));
+    t.equal(await compareReaders(sample), null, text(sample));
+  }
+  const faults: string[] = [];
+  for (const sample of [...GOOD, ...BAD]) {
+    const whole = readWithCodec(sample);
+    const offsets = Array.from({ length: sample.bytes.length + 1 }, (_, index) => index);
+    for (const cuts of [...offsets.map((offset) => [offset]), offsets]) {
+      const inPieces = readWithCodec(sample, cuts);
+      const isSame =
+        whole.refusal === null ? JSON.stringify(inPieces) === JSON.stringify(whole) : inPieces.refusal !== null;
+      if (!isSame) faults.push(`${text(sample)} cut at ${cuts.join()}`);
     }
-    for (const sample of BAD) {
-      t.type(readWithCodec(sample).refusal, 'string', text(sample));
-      t.equal(await compareReaders(sample), null, text(sample));
-    }
-    const faults: string[] = [];
-    for (const sample of [...GOOD, ...BAD]) {
-      const whole = readWithCodec(sample);
-      const offsets = Array.from({ length: sample.bytes.length + 1 }, (_, index) => index);
-      for (const cuts of [...offsets.map((offset) => [offset]), offsets]) {
-        const inPieces = readWithCodec(sample, cuts);
-        const isSame =
-          whole.refusal === null ? JSON.stringify(inPieces) === JSON.stringify(whole) : inPieces.refusal !== null;
-        if (!isSame) faults.push(`${text(sample)} cut at ${cuts.join()}`);
-      }
-    }
-    t.strictSame(faults, []);
-  },
-);
+  }
+  t.strictSame(faults, []);
+});
 
-void t.test('3,000 mutated responses are never read laxer than by Node', async (t) => {
+test('3,000 mutated responses are never read laxer than by Node', async (t) => {
   const random = createRandom(20_240_601);
   const corpus = [...GOOD, ...BAD];
   const faults: string[] = [];
@@ -71,7 +68,7 @@ void t.test('3,000 mutated responses are never read laxer than by Node', async (
   t.strictSame(faults, []);
 });
 
-void t.test('limits hold for heads, trailers, fields, chunk extensions and interim responses', async (t) => {
+test('limits hold for heads, trailers, fields, chunk extensions and interim responses', async (t) => {
   const head = (fields: string): string => `HTTP/1.1 200 OK\r\n${fields}\r\n`;
   const refuses = (bytes: string, message: RegExp): void => {
     t.throws(() => parserOf([], bytes), { name: 'ResponseSyntaxError', message });
@@ -90,7 +87,7 @@ void t.test('limits hold for heads, trailers, fields, chunk extensions and inter
   t.strictSame(log, ['head 200 length', 'end ']);
 });
 
-void t.test('bytes after a response make the connection unfit, and are never read as another response', async (t) => {
+test('bytes after a response make the connection unfit, and are never read as another response', async (t) => {
   for (const rest of ['x', '\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n']) {
     for (const first of [
       'Content-Length: 2\r\n\r\nok',
@@ -110,7 +107,7 @@ void t.test('bytes after a response make the connection unfit, and are never rea
   t.throws(() => parser.execute(Buffer.from('x')), ResponseSyntaxError);
 });
 
-void t.test('whether a connection can be used again follows the version, Connection, and the framing', async (t) => {
+test('whether a connection can be used again follows the version, Connection, and the framing', async (t) => {
   const reusable = (head: string, method = 'GET'): boolean => parserOf([], head, { method }).isReusable;
   t.equal(reusable('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'), true);
   t.equal(reusable('HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n'), false);
@@ -128,7 +125,7 @@ void t.test('whether a connection can be used again follows the version, Connect
   t.equal(hasOption('enclosed', 'close'), false);
 });
 
-void t.test('a 101 is taken when it agrees to the protocol that was asked for, and only then', async (t) => {
+test('a 101 is taken when it agrees to the protocol that was asked for, and only then', async (t) => {
   const switching = (fields: string, upgrade?: string): string[] => {
     const log: string[] = [];
     parserOf(log, `HTTP/1.1 101 Switching Protocols\r\n${fields}\r\nbytes`, {
@@ -143,7 +140,7 @@ void t.test('a 101 is taken when it agrees to the protocol that was asked for, a
   t.throws(() => switching('Upgrade: websocket\r\n', 'websocket'), ResponseSyntaxError);
 });
 
-void t.test('a sink that stops the parser hears no more', async (t) => {
+test('a sink that stops the parser hears no more', async (t) => {
   const log: string[] = [];
   const parser: ResponseParser = new ResponseParser({
     information: () => undefined,
@@ -161,7 +158,7 @@ void t.test('a sink that stops the parser hears no more', async (t) => {
   t.strictSame(log, ['data']);
 });
 
-void t.test('a request goes out byte for byte, with only what HTTP/1.1 needs added', async (t) => {
+test('a request goes out byte for byte, with only what HTTP/1.1 needs added', async (t) => {
   const base: UpstreamRequest = {
     method: 'GET',
     target: '/a%2fb?c',

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import t, { type Test } from 'tap';
+import t, { test, type Test } from 'tap';
 import type { Upstream } from '../../../proxy/exchange.ts';
 import { createUpstream, type UpstreamOptions } from '../../../proxy/upstream/upstream.ts';
 import { destinationOf, LOOPBACK, send } from '../../support/exchange-log.ts';
@@ -40,7 +40,7 @@ const answering =
     if (received.endsWith('\r\n\r\n')) socket.write(answer(body, fields));
   };
 
-void t.test('requests of one session to one origin share a connection, those of others never', async (t) => {
+test('requests of one session to one origin share a connection, those of others never', async (t) => {
   const upstream = shared;
   const server = await openServer(t, answering('ok'));
   const destination = destinationOf(server.port);
@@ -56,7 +56,7 @@ void t.test('requests of one session to one origin share a connection, those of 
   t.equal(server.connectionCount, 4, 'one of the two had to open another');
 });
 
-void t.test('a connection is not used again after close, extra bytes, an early answer, or its idle time', async (t) => {
+test('a connection is not used again after close, extra bytes, an early answer, or its idle time', async (t) => {
   const upstream = shared;
   const scripts: Record<string, Script> = {
     'Connection: close': answering('ok', 'Connection: close\r\n'),
@@ -77,7 +77,7 @@ void t.test('a connection is not used again after close, extra bytes, an early a
   }
 });
 
-void t.test('a body goes out by length or in chunks with trailers, and comes back so', async (t) => {
+test('a body goes out by length or in chunks with trailers, and comes back so', async (t) => {
   const upstream = shared;
   const server = await openServer(t, (socket, received) => {
     if (received.endsWith('hello')) socket.write(answer('len'));
@@ -110,7 +110,7 @@ void t.test('a body goes out by length or in chunks with trailers, and comes bac
   t.match(server.received[0], /\r\n\r\na\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n$/);
 });
 
-void t.test('a request body that is shorter or longer than it said kills the connection', async (t) => {
+test('a request body that is shorter or longer than it said kills the connection', async (t) => {
   const upstream = shared;
   const server = await openServer(t, () => undefined);
   for (const text of ['four', 'sixsix']) {
@@ -127,7 +127,7 @@ void t.test('a request body that is shorter or longer than it said kills the con
   await server.drained();
 });
 
-void t.test('an answer that comes before the end of the request body ends the sending', async (t) => {
+test('an answer that comes before the end of the request body ends the sending', async (t) => {
   const upstream = shared;
   const server = await openServer(t, (socket, received) => {
     if (received.endsWith('part\r\n')) socket.write(answer('no thanks'));
@@ -141,7 +141,7 @@ void t.test('an answer that comes before the end of the request body ends the se
   await server.drained();
 });
 
-void t.test('interim responses are told before the final one', async (t) => {
+test('interim responses are told before the final one', async (t) => {
   const upstream = shared;
   const server = await openServer(t, (socket) => {
     socket.write(`HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n${answer('ok')}`);
@@ -151,7 +151,7 @@ void t.test('interim responses are told before the final one', async (t) => {
   t.equal(result.body, 'ok');
 });
 
-void t.test('a protocol that was asked for is switched to, and the socket is handed over', async (t) => {
+test('a protocol that was asked for is switched to, and the socket is handed over', async (t) => {
   const upstream = shared;
   const server = await openServer(t, (socket, received) => {
     if (received.endsWith('\r\n\r\n'))
@@ -166,7 +166,7 @@ void t.test('a protocol that was asked for is switched to, and the socket is han
   t.equal(bytes.toString(), 'echo');
 });
 
-void t.test('each way in which an upstream can fail has its code, and the next request succeeds', async (t) => {
+test('each way in which an upstream can fail has its code, and the next request succeeds', async (t) => {
   const now = Date.now();
   const past = { notBefore: new Date(now - 2e9), notAfter: new Date(now - 1e9) };
   const future = { notBefore: new Date(now + 1e9), notAfter: new Date(now + 2e9) };
@@ -240,7 +240,7 @@ void t.test('each way in which an upstream can fail has its code, and the next r
   t.equal((await send(upstream, destinationOf(good.port))).body, 'ok');
 });
 
-void t.test('a handshake and a connection that stall are given up', async (t) => {
+test('a handshake and a connection that stall are given up', async (t) => {
   const upstream = openUpstream(t, { tlsHandshakeTimeoutMs: 30 });
   const server = await openServer(t, () => undefined, {});
   t.match((await send(upstream, destinationOf(server.port))).error, {
@@ -250,25 +250,22 @@ void t.test('a handshake and a connection that stall are given up', async (t) =>
   await server.drained();
 });
 
-void t.test(
-  'a bodyless idempotent request is sent again when its pooled connection was stale, others are not',
-  async (t) => {
-    const upstream = shared;
-    const server = await openServer(t, (socket, received, index) => {
-      if (received.split('\r\n\r\n').length - 1 === 1) socket.write(answer(`first ${index}`));
-      else socket.destroy();
-    });
-    const destination = destinationOf(server.port);
-    t.equal((await send(upstream, destination)).body, 'first 0');
-    t.equal((await send(upstream, destination)).body, 'first 1', 'sent again on a new connection');
-    const post = await send(upstream, destination, { method: 'POST' });
-    t.match(post.error, { code: 'upstream_protocol_error' });
-    t.equal(server.connectionCount, 2);
-    t.equal((await send(upstream, destination)).body, 'first 2');
-  },
-);
+test('a bodyless idempotent request is sent again when its pooled connection was stale, others are not', async (t) => {
+  const upstream = shared;
+  const server = await openServer(t, (socket, received, index) => {
+    if (received.split('\r\n\r\n').length - 1 === 1) socket.write(answer(`first ${index}`));
+    else socket.destroy();
+  });
+  const destination = destinationOf(server.port);
+  t.equal((await send(upstream, destination)).body, 'first 0');
+  t.equal((await send(upstream, destination)).body, 'first 1', 'sent again on a new connection');
+  const post = await send(upstream, destination, { method: 'POST' });
+  t.match(post.error, { code: 'upstream_protocol_error' });
+  t.equal(server.connectionCount, 2);
+  t.equal((await send(upstream, destination)).body, 'first 2');
+});
 
-void t.test('a slow reader pauses the upstream, a slow upstream pauses the writer', async (t) => {
+test('a slow reader pauses the upstream, a slow upstream pauses the writer', async (t) => {
   const upstream = shared;
   const size = 8 * 1024 * 1024;
   let written = 0;
@@ -337,7 +334,7 @@ void t.test('a slow reader pauses the upstream, a slow upstream pauses the write
 });
 let resumeUpload = (): void => undefined;
 
-void t.test('an abort closes the connection, at every moment', async (t) => {
+test('an abort closes the connection, at every moment', async (t) => {
   const upstream = shared;
   const server = await openServer(t, (socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx'));
   for (const moment of ['at once', 'head', 'data']) {
@@ -366,7 +363,7 @@ void t.test('an abort closes the connection, at every moment', async (t) => {
   t.match((await waiting).error, { code: 'upstream_connect_failed', message: /given up/ });
 });
 
-void t.test('closing a session closes what it has, idle or busy, and leaves others alone', async (t) => {
+test('closing a session closes what it has, idle or busy, and leaves others alone', async (t) => {
   const upstream = shared;
   const server = await openServer(t, (socket, received) => {
     if (received.includes('GET /wait')) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx');
@@ -387,7 +384,7 @@ void t.test('closing a session closes what it has, idle or busy, and leaves othe
   t.equal(server.connectionCount, 2, 'the other session still has its connection');
 });
 
-void t.test('after close nothing is open and nothing is taken on', async (t) => {
+test('after close nothing is open and nothing is taken on', async (t) => {
   const upstream = openUpstream(t);
   const server = await openServer(t, (socket, received) => {
     if (received.includes('GET /wait')) return;
@@ -408,12 +405,12 @@ void t.test('after close nothing is open and nothing is taken on', async (t) => 
   t.strictSame(handles, []);
 });
 
-void t.test('fields that HTTP/1.1 cannot carry are refused before anything is opened', async (t) => {
+test('fields that HTTP/1.1 cannot carry are refused before anything is opened', async (t) => {
   const upstream = shared;
   t.match((await send(upstream, destinationOf(9), { headers: ['X', 'a\r\nb'] })).error, { code: 'bad_request' });
 });
 
-void t.test('TLS sessions are resumed within a session, and not between sessions', async (t) => {
+test('TLS sessions are resumed within a session, and not between sessions', async (t) => {
   const reused: boolean[] = [];
   const upstream = shared;
   const server = await openServer(t, answering('ok', 'Connection: close\r\n'), {

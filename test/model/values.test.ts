@@ -1,4 +1,4 @@
-// Secrets, the rules of credentials, placeholders, ids, and text that is safe to print.
+// Secrets, the rules of credentials, placeholders and ids.
 import assert from 'node:assert/strict';
 import { Console } from 'node:console';
 import { Writable } from 'node:stream';
@@ -24,7 +24,6 @@ import {
   PLACEHOLDER_PREFIX_PATTERN,
   PLACEHOLDER_RANDOM_CHARACTERS,
 } from '../../model/placeholder.ts';
-import { escapeControls } from '../../model/printable.ts';
 import { Secret } from '../../model/secret.ts';
 import { holds } from '../support/property.ts';
 
@@ -78,11 +77,11 @@ function accidents(secret: Secret): string[] {
 test('no way of printing a secret shows its value, in text, base64 or hexadecimal', (t) => {
   const bytes = Buffer.from(VALUE);
   const forms = [VALUE, bytes.toString('base64').slice(0, 20), bytes.toString('hex'), '63 61 6e 61 72', '99,97,110'];
-  for (const text of accidents(Secret.fromText(VALUE)))
+  for (const [index, text] of accidents(Secret.fromText(VALUE)).entries())
     t.strictSame(
       forms.filter((form) => text.includes(form)),
       [],
-      text.slice(0, 60),
+      `way ${index}`,
     );
   t.end();
 });
@@ -242,41 +241,6 @@ test('property: ids of different milliseconds sort by time, and two of one milli
       assert.notEqual(first, second);
       if (one !== other) assert.equal(first < second, one < other);
     }),
-  );
-  t.end();
-});
-
-// ---- printable text
-
-test('controls, hidden characters and lone surrogates are escaped, and all else stays', (t) => {
-  const escaped: readonly (readonly [string, string])[] = [
-    ['\u001b[2J', '\\u001b[2J'],
-    ['a\r\nb\tc\u0000', 'a\\u000d\\u000ab\\u0009c\\u0000'],
-    ['\u007f\u0080\u009b', '\\u007f\\u0080\\u009b'],
-    ['safe\u202egnp.exe', 'safe\\u202egnp.exe'],
-    ['\u2066\u2069\u200e\u061c\u2028\u2029', '\\u2066\\u2069\\u200e\\u061c\\u2028\\u2029'],
-    ['a\u00ad\u200b\u2060\ufeff\u3164b', 'a\\u00ad\\u200b\\u2060\\ufeff\\u3164b'],
-    ['tag\u{e0041}', 'tag\\udb40\\udc41'],
-    ['\u{e0100}', '\\udb40\\udd00'],
-    ['a\ud800b\udc00', 'a\ufffdb\ufffd'],
-  ];
-  for (const [text, expected] of escaped) t.equal(escapeControls(text), expected);
-  for (const text of ['', 'plain ~ text', 'Schlüssel', '日本語', '🔑', '❤️', '\\u001b', 'e\u0301', 'שלום'])
-    t.equal(escapeControls(text), text);
-  t.end();
-});
-
-test('property: escaped text is printable, and JSON that is escaped is still the same JSON', (t) => {
-  const text = fc.string({ unit: 'binary' });
-  holds(
-    t,
-    fc.property(text, (value) => {
-      const printable = escapeControls(value);
-      assert.doesNotMatch(printable, /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/u);
-      assert.equal(escapeControls(printable), printable);
-      assert.equal(JSON.parse(escapeControls(JSON.stringify(value))), value);
-    }),
-    2000,
   );
   t.end();
 });

@@ -6,7 +6,7 @@ import { write, type ControlContext } from './control-context.ts';
 import { bindRow, type CredentialRow } from './credential-rows.ts';
 import { bindItem, rewrap, UnsealError, type Sealed } from './seal.ts';
 
-const ROWS_PER_TRANSACTION = 100;
+const ROWS_PER_TRANSACTION = 50;
 
 export interface RewrapResult {
   /** Values that are under the writing key now and were not before. */

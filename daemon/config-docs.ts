@@ -4,7 +4,7 @@ import { flagOf, type Setting } from './config-setting.ts';
 
 const INTRODUCTION = `# Configuration
 
-<!-- Made by \`node --import ./scripts/ts-register.mjs scripts/generate-configuration.ts\` from daemon/config-schema*.ts. Do not edit. -->
+<!-- Made by \`node --import ./scripts/ts-register.mjs scripts/generate-configuration.mjs\` from daemon/config-schema*.ts. Do not edit. -->
 
 Every setting is an environment variable and a flag of \`keyveil serve\`: \`KEYVEIL_PROXY_LISTEN\` is \`--proxy-listen\`. A flag
 goes before the environment, the environment before the default. A value that is not valid stops the start with one line

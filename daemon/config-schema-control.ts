@@ -122,8 +122,22 @@ export const AUDIT_SETTINGS = {
     fallback: 'off',
     group: 'Audit and limits',
     description:
-      'Consecutive refusals after which a session is suspended until an operator resumes it; `off` for none.',
+      'Refusals in a row (or three times as many within a minute) after which a session is suspended until an operator resumes it; `off` for none. A session can have a limit of its own.',
     example: '20',
+  }),
+  sessionRequestsMax: setting(parse.integerWithin(1, 1_000_000), {
+    variable: 'KEYVEIL_SESSION_REQUESTS_MAX',
+    fallback: String(limits.SESSION_REQUESTS_DEFAULT_MAX),
+    group: 'Audit and limits',
+    description: 'Requests that one session may have under way at once.',
+    example: '256',
+  }),
+  sessionRequestsPerSecond: setting(parse.parseOptionalCount, {
+    variable: 'KEYVEIL_SESSION_REQUESTS_PER_SECOND',
+    fallback: 'off',
+    group: 'Audit and limits',
+    description: 'Requests that one session may begin per second; `off` for no limit.',
+    example: '100',
   }),
 } as const;
 

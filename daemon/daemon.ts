@@ -5,12 +5,14 @@ import { createAdminServer, type AdminServerOptions } from '../admin-api/server.
 import { createCaExport } from '../ca/bundle.ts';
 import { openRoot, type RootAuthority } from '../ca/root.ts';
 import type { CaExport, Clock, Logger } from '../model/ports.ts';
+import { createId } from '../model/ids.ts';
 import { createReservedNameCheck } from '../model/reserved-names.ts';
 import { prepareDataDirectory } from '../store/data-directory.ts';
 import { openStore, type Store } from '../store/open-store.ts';
 import { openAdminToken, type AdminTokenSource } from './admin-token.ts';
 import type { Config } from './config.ts';
 import { Closers } from './closers.ts';
+import { DenialCounter } from './denial-counter.ts';
 import { openKeys } from './keys.ts';
 import { adminSocketPathOf, explainListenError, listenPrivately, prepareSocketPath } from './listen.ts';
 import { createLocalHost } from './local-host.ts';
@@ -132,6 +134,23 @@ async function listenAdmin(opened: Opened, addresses: { proxy: () => AddressInfo
   return { adminAddress: tcp.server.address() as AddressInfo, socketPath };
 }
 
+function createDenials(opened: Opened): DenialCounter {
+  const { config, clock, logger, store, metrics } = opened;
+  return new DenialCounter({
+    clock,
+    logger,
+    limitOf: async (id) => (await store.control.sessions.get(id)).denialLimit ?? config.denialLimit,
+    suspend: async (id, reason) => {
+      await store.control.sessions.suspend(id, reason);
+      metrics.suspension();
+      const now = clock.now();
+      const requestId = createId('request', now);
+      const event = { id: createId('auditEvent', now), createdAt: now, actor: 'keyveil', action: 'session.suspend' };
+      store.audit.recordAdmin({ ...event, objectId: id, requestId });
+    },
+  });
+}
+
 async function withTimeout(work: Promise<void>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)));
@@ -144,10 +163,11 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
   const { metrics, logger } = opened;
   let adminAddress: AddressInfo | null = null;
   let proxyAddress: AddressInfo | null = null;
+  const denials = createDenials(opened);
   const host: PlaneHost =
     config.workers === 1
-      ? createLocalHost({ ...opened, adminAddress: () => adminAddress })
-      : createWorkerHost({ count: config.workers, logger, adminAddress: () => adminAddress as AddressInfo });
+      ? createLocalHost({ ...opened, denials, adminAddress: () => adminAddress })
+      : createWorkerHost({ count: config.workers, logger, denials, adminAddress: () => adminAddress as AddressInfo });
   closers.add(() => host.close());
   metrics.addPeers(() => host.peers());
   const admin = await listenAdmin(opened, { proxy: () => proxyAddress });

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import * as limits from '../model/limits.ts';
 import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics, TunnelGate } from '../model/ports.ts';
 import { createProxy, type Proxy } from '../proxy/listener.ts';
+import type { DenialSink } from '../proxy/denials.ts';
 import type { Upstream } from '../proxy/exchange.ts';
 import type { ProxySettings } from '../proxy/settings.ts';
 import { createBodyResources, type BodyResources } from '../proxy/swap/body-resources.ts';
@@ -18,6 +19,7 @@ export interface DataPlaneParts {
   readonly policies: PolicyReader;
   readonly leaves: LeafSource;
   readonly gate: TunnelGate | null;
+  readonly denials: DenialSink;
   /** The daemon's own sockets besides the proxy's. */
   readonly adminAddress: () => AddressInfo | null;
 }
@@ -48,7 +50,11 @@ export function proxySettingsOf(config: Config): ProxySettings {
     connectRequestTimeoutMs: limits.CONNECT_REQUEST_TIMEOUT_MS,
     tunnelsPerSessionMax: limits.TUNNELS_PER_SESSION_MAX,
     tunnelsMax: limits.TUNNELS_MAX,
-    unauthenticatedSocketsMax: limits.UNAUTHENTICATED_SOCKETS_MAX,
+    // A worker process sees its share of a session's requests, and has its share of the limits.
+    unauthenticatedSocketsMax: Math.ceil(limits.UNAUTHENTICATED_SOCKETS_MAX / config.workers),
+    sessionRequestsMax: Math.ceil(config.sessionRequestsMax / config.workers),
+    sessionRequestsPerSecond:
+      config.sessionRequestsPerSecond === null ? null : Math.ceil(config.sessionRequestsPerSecond / config.workers),
     tls:
       config.proxyTls === null
         ? null

@@ -2,6 +2,7 @@
 import { createLeafCache } from '../ca/leaf-cache.ts';
 import type { RootAuthority } from '../ca/root.ts';
 import type { Clock, Logger, PolicyReader } from '../model/ports.ts';
+import type { DenialSink } from '../proxy/denials.ts';
 import type { Store } from '../store/open-store.ts';
 import type { Config } from './config.ts';
 import { createDataPlane, type DataPlaneParts } from './data-plane.ts';
@@ -16,15 +17,16 @@ export interface LocalHostOptions {
   readonly metrics: Metrics;
   readonly store: Store;
   readonly root: RootAuthority;
+  readonly denials: DenialSink;
   readonly adminAddress: DataPlaneParts['adminAddress'];
 }
 
 /** Creates the data plane beside the admin API. */
 export function createLocalHost(options: LocalHostOptions): PlaneHost {
-  const { config, clock, logger, metrics, store, root, adminAddress } = options;
+  const { config, clock, logger, metrics, store, root, denials, adminAddress } = options;
   const policies: PolicyReader = store.openPolicies();
   const leaves = createLeafCache(root, { clock });
-  const parts = { clock, logger, metrics, audit: store.audit, policies, leaves, gate: null, adminAddress };
+  const parts = { clock, logger, metrics, audit: store.audit, policies, leaves, gate: null, denials, adminAddress };
   const plane = createDataPlane(config, parts);
   metrics.gauge('keyveil_audit_queue_events', 'Audit events that are not stored yet.', () => store.audit.depth());
   metrics.gauge('keyveil_leaf_cache_entries', 'Certificates at hand for hosts.', () => leaves.stats().entries);

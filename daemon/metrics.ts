@@ -19,6 +19,8 @@ export interface Metrics extends ProxyMetrics {
   /** Text of the exposition format, this process and its peers added up. */
   text(): Promise<string>;
   snapshot(): MetricsSnapshot;
+  /** A session was suspended for its denials. */
+  suspension(): void;
   /** Where `text` gets the snapshots of other processes from. */
   addPeers(peers: () => Promise<readonly MetricsSnapshot[]>): void;
   close(): Promise<void>;
@@ -41,6 +43,7 @@ const COUNTERS: Readonly<Record<string, CounterDefinition>> = {
   keyveil_swaps_total: { help: 'Placeholders that were swapped, by location.', labels: ['location'] },
   keyveil_swap_misses_total: { help: 'Placeholders that were seen and not swapped.', labels: ['location', 'reason'] },
   keyveil_veils_total: { help: 'Secret values that were replaced in responses.', labels: [] },
+  keyveil_sessions_suspended_total: { help: 'Sessions that were suspended after too many refusals.', labels: [] },
   keyveil_unauthenticated_total: { help: 'CONNECTs without a valid session.', labels: [] },
 };
 
@@ -154,6 +157,7 @@ export function createMetrics(options: MetricsOptions = {}): Metrics {
       sumSeconds += seconds;
     },
     gauge: (name, help, read) => void gauges.set(name, { help, read }),
+    suspension: () => count('keyveil_sessions_suspended_total', '', 1),
     addPeers: (source) => void (peers = source),
     snapshot: () => ({
       counters: Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, Object.fromEntries(table)])),

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { TICKET_KEY_BYTES } from '../ca/leaf-cache.ts';
 import { StartError } from '../model/errors.ts';
 import type { Logger } from '../model/ports.ts';
+import type { DenialSink } from '../proxy/denials.ts';
 import type { MetricsSnapshot } from './metrics.ts';
 import type { PlaneHost } from './plane-host.ts';
 import { TunnelCounts } from './tunnel-counts.ts';
@@ -18,6 +19,7 @@ export interface WorkerHostOptions {
   readonly count: number;
   readonly logger: Logger;
   readonly adminAddress: () => AddressInfo;
+  readonly denials: DenialSink;
 }
 
 interface Pending {
@@ -89,6 +91,12 @@ class WorkerHost implements PlaneHost {
         return;
       case 'leave':
         this.#counts.leave(worker.id, message.sessionId);
+        return;
+      case 'denied':
+        this.#options.denials.denied(message.sessionId);
+        return;
+      case 'served':
+        this.#options.denials.served(message.sessionId);
         return;
       case 'idle':
         this.#idle.add(worker);

@@ -10,7 +10,9 @@ export type WorkerMessage =
   | { readonly kind: 'metrics'; readonly id: number; readonly snapshot: MetricsSnapshot }
   | { readonly kind: 'idle' }
   | { readonly kind: 'enter'; readonly id: number; readonly sessionId: string }
-  | { readonly kind: 'leave'; readonly sessionId: string };
+  | { readonly kind: 'leave'; readonly sessionId: string }
+  | { readonly kind: 'denied'; readonly sessionId: string }
+  | { readonly kind: 'served'; readonly sessionId: string };
 
 /** From the primary to a worker. */
 export type PrimaryMessage =

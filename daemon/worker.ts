@@ -5,6 +5,7 @@ import { createLeafCache } from '../ca/leaf-cache.ts';
 import { openRoot } from '../ca/root.ts';
 import { KeyveilError, StartError } from '../model/errors.ts';
 import type { Logger, TunnelGate } from '../model/ports.ts';
+import type { DenialSink } from '../proxy/denials.ts';
 import { openStore } from '../store/open-store.ts';
 import { Closers } from './closers.ts';
 import type { Config } from './config.ts';
@@ -47,6 +48,20 @@ class PrimaryGate implements TunnelGate {
   }
 }
 
+/** Tells the primary of denials, and of the first success after one: all others change nothing there. */
+class PrimaryDenials implements DenialSink {
+  readonly #denied = new Set<string>();
+
+  denied(sessionId: string): void {
+    this.#denied.add(sessionId);
+    send({ kind: 'denied', sessionId });
+  }
+
+  served(sessionId: string): void {
+    if (this.#denied.size > 0 && this.#denied.delete(sessionId)) send({ kind: 'served', sessionId });
+  }
+}
+
 interface RunningWorker {
   readonly plane: DataPlane;
   onMessage(message: PrimaryMessage): void;
@@ -77,7 +92,7 @@ async function start(
   const metrics = createMetrics();
   closers.add(() => metrics.close());
   const gate = new PrimaryGate();
-  const leaves = createLeafCache(root, { clock, ticketKeys: Buffer.from(run.message.ticketKeys) });
+  const leaves = createLeafCache(root, { clock, ticketKeys: run.message.ticketKeys });
   const { adminAddress } = run.message;
   const plane = createDataPlane(config, {
     clock,
@@ -87,6 +102,7 @@ async function start(
     policies,
     leaves,
     gate,
+    denials: new PrimaryDenials(),
     adminAddress: () => adminAddress,
   });
   closers.add(() => plane.close());
@@ -121,7 +137,7 @@ export async function runWorker(config: Config, logger: Logger): Promise<void> {
         send({ kind: 'listening', address });
       } catch (error) {
         send({ kind: 'failed', message: (error as Error).message, isStartError: error instanceof StartError });
-        reject(error as Error);
+        reject(error instanceof Error ? error : new Error('The worker could not start.'));
       }
     };
     const drain = async (): Promise<void> => {

@@ -55,6 +55,10 @@ export const WEBSOCKET_MESSAGE_BYTES_MAX = 16 * MIB;
 export const TUNNELS_PER_SESSION_MAX = 512;
 export const TUNNELS_MAX = 10_000;
 export const UNAUTHENTICATED_SOCKETS_MAX = 1024;
+export const SESSION_REQUESTS_DEFAULT_MAX = 2048;
+/** Denials in a row suspend a session at its limit; so many times the limit within the window do too. */
+export const DENIAL_TOTAL_FACTOR = 3;
+export const DENIAL_WINDOW_MS = 60_000;
 export const HTTP2_STREAMS_PER_CONNECTION_MAX = 256;
 export const LEAF_CACHE_ENTRIES_MAX = 4096;
 export const POOL_IDLE_PER_ORIGIN_MAX = 64;

@@ -4,6 +4,7 @@ import { AUDIT_TEXT_CHARACTERS_MAX } from '../model/limits.ts';
 import type { AuditEvent, AuditOutcome, AuditReason, MissRecord, SwapRecord, VeilRecord } from '../model/audit.ts';
 import type { KeyveilError } from '../model/errors.ts';
 import type { AuditSink, Clock, ProxyMetrics } from '../model/ports.ts';
+import { noteEnd, type DenialSink } from './denials.ts';
 import type { Tunnel } from './tunnels.ts';
 
 /** What is known when a request begins. */
@@ -22,6 +23,7 @@ export interface TrailPorts {
   readonly clock: Clock;
   readonly audit: AuditSink;
   readonly metrics: ProxyMetrics;
+  readonly denials: DenialSink | null;
 }
 
 function pathOf(target: string): string {
@@ -93,6 +95,7 @@ export class AuditTrail {
       veils: this.veils,
     });
     metrics.request(outcome, reason);
+    noteEnd(this.#ports.denials, start.sessionId, { outcome, reason });
     for (const swap of this.swaps) metrics.swap(swap.location, swap.count);
     for (const miss of this.misses) metrics.miss(miss.location, miss.reason);
     for (const veil of this.veils) metrics.veil(veil.count);

@@ -1,51 +1,34 @@
 // What one request gets, from top to bottom: destination, policy, swap, upstream, veil, client, audit.
 import { performance } from 'node:perf_hooks';
 import { KeyveilError } from '../model/errors.ts';
-import type { SessionPolicy } from '../model/ports.ts';
 import { requireAdmitted, requireInterception, sessionInactive } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
 import type { ClientExchange, ClientRequest } from './client-exchange.ts';
 import { requireSameDestination } from './destination-check.ts';
 import { regardEmergencyStop } from './emergency-stop.ts';
-import {
-  headerValue,
-  noHeaders,
-  withoutHeaders,
-  type Destination,
-  type RawHeaders,
-  type UpstreamRequest,
-} from './exchange.ts';
+import { noHeaders, withoutHeaders, type Destination, type RawHeaders, type UpstreamRequest } from './exchange.ts';
 import { Forward } from './forward.ts';
-import { endToEndRequestHeaders } from './hop-by-hop.ts';
+import { swapHead, withHost, type Rules } from './request-head.ts';
 import { createResponseMemory } from './response-memory.ts';
 import { RequestPump } from './request-pump.ts';
 import type { ProxyPorts } from './settings.ts';
 import { prepareBody } from './swap/body.ts';
-import { findUrlMisses, swapHeaders, type HeaderSwap } from './swap/headers.ts';
+import { swapHeaders, type HeaderSwap } from './swap/headers.ts';
 import { createBodyObserver } from './swap/observer.ts';
+import { SessionLimits } from './session-limits.ts';
 import { compileSwapPlan, type SwapPlan } from './swap/plan.ts';
 import type { Tunnel } from './tunnels.ts';
-import { narrowAcceptEncoding } from './veil/accept-encoding.ts';
 import { compileVeil } from './veil/compile.ts';
 import { createResponseVeil } from './veil/response-veil.ts';
 import { veilHeaders } from './veil/veil-headers.ts';
-import type { Veil } from './veil/veil.ts';
 import { switchToWebSocket } from './websocket-switch.ts';
 import { upgradeRequestHeaders, type UpgradeClient } from './websocket.ts';
 
 const EXPECT = new Set(['expect']);
-const NO_SENSITIVE_NAMES: ReadonlySet<string> = new Set();
 
 /** State of the daemon that every request regards. */
 export interface PipelineState {
   isDraining: boolean;
-}
-
-/** What the policy says about this request. */
-interface Rules {
-  readonly policy: SessionPolicy;
-  readonly plan: SwapPlan | null;
-  readonly veil: Veil | null;
 }
 
 /** A request that is ready to go upstream. */
@@ -72,9 +55,16 @@ interface Swapped {
 export class Pipeline {
   readonly #ports: ProxyPorts;
   readonly state: PipelineState = { isDraining: false };
+  readonly #limits: SessionLimits;
 
   constructor(ports: ProxyPorts) {
     this.#ports = ports;
+    const { sessionRequestsMax, sessionRequestsPerSecond } = ports.settings;
+    this.#limits = new SessionLimits({
+      clock: ports.clock,
+      requestsInFlightMax: sessionRequestsMax,
+      requestsPerSecondMax: sessionRequestsPerSecond,
+    });
   }
 
   /** Handles one request of a tunnel. Never rejects: every end is an answer or a dead connection, and one audit row. */
@@ -84,11 +74,13 @@ export class Pipeline {
     const before = tunnel.previous();
     const done = tunnel.begin();
     metrics.streams(1);
+    let isCounted = false;
     const forward = new Forward({
       exchange,
       trail: this.#openTrail(tunnel, exchange.request),
       tunnel,
       onSettled: () => {
+        if (isCounted) this.#limits.leave(tunnel.sessionId);
         metrics.streams(-1);
         done(clock.now());
       },
@@ -96,6 +88,9 @@ export class Pipeline {
     });
     try {
       if (before !== undefined) await before;
+      if (forward.isSettled) return;
+      this.#limits.enter(tunnel.sessionId);
+      isCounted = true;
       await this.#forward(tunnel, exchange, { forward, startedAt, upgrade });
     } catch (error) {
       forward.fail(error);
@@ -122,7 +117,7 @@ export class Pipeline {
       authority: tunnel.authority,
       allowedPrivateCidrs: rules.policy.allowedPrivateCidrs,
     };
-    const swapped = swapHead(request, { target, rules, forward });
+    const swapped = swapHead(request, { target, rules, trail: forward.trail });
     this.#drawVeil(request, rules, { forward, swapped, sessionId: tunnel.sessionId });
     const outgoing =
       upgrade === null
@@ -267,25 +262,4 @@ export class Pipeline {
     forward.trail.addMisses(swapped.misses);
     return swapped.headers;
   }
-}
-
-function swapHead(request: ClientRequest, run: Omit<Swapped, 'swapped'>): HeaderSwap {
-  const { plan, veil } = run.rules;
-  const { trail } = run.forward;
-  const passedOn = endToEndRequestHeaders(request.headers);
-  const headers = veil === null ? passedOn : narrowAcceptEncoding(passedOn);
-  if (plan === null) return { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_SENSITIVE_NAMES };
-  const swapped = swapHeaders(headers, plan, 'header');
-  trail.addSwaps(swapped.swaps);
-  trail.addMisses(swapped.misses);
-  trail.addMisses(findUrlMisses(run.target, plan));
-  return swapped;
-}
-
-// HTTP/1.0 clients may leave Host out; what goes upstream is HTTP/1.1, which needs it (RFC 9112 section 3.2).
-function withHost(headers: RawHeaders, tunnel: Tunnel): RawHeaders {
-  if (headerValue(headers, 'host') !== undefined) return headers;
-  const { host, port } = tunnel.authority;
-  const isDefault = port === (tunnel.scheme === 'https' ? 443 : 80);
-  return ['Host', isDefault ? host : `${host}:${port}`, ...headers];
 }

@@ -1,6 +1,7 @@
 // What the data plane is configured with, and the ports it works through.
 import type { HostSet } from '../model/host-pattern.ts';
 import type { AuditSink, Clock, LeafSource, Logger, PolicyReader, ProxyMetrics, TunnelGate } from '../model/ports.ts';
+import type { DenialSink } from './denials.ts';
 import type { Upstream } from './exchange.ts';
 import type { BodyResources } from './swap/body-resources.ts';
 
@@ -24,6 +25,9 @@ export interface ProxySettings {
   readonly tunnelsPerSessionMax: number;
   readonly tunnelsMax: number;
   readonly unauthenticatedSocketsMax: number;
+  readonly sessionRequestsMax: number;
+  /** Null for no limit. */
+  readonly sessionRequestsPerSecond: number | null;
   /** Certificate chain and key, PEM, when the proxy port itself speaks TLS. */
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | null;
 }
@@ -38,6 +42,7 @@ export interface ProxyPorts {
   readonly leaves: LeafSource;
   /** Null where this process alone has tunnels: its own count is enough. */
   readonly gate: TunnelGate | null;
+  readonly denials: DenialSink | null;
   readonly upstream: Upstream;
   readonly bodies: BodyResources;
   readonly settings: ProxySettings;

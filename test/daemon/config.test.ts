@@ -174,6 +174,14 @@ const CASES: Readonly<Record<SettingName, Case>> = {
   veilIdleMs: count(1, 10_000),
   auditRetentionDays: count(1, 36_500),
   auditBytesMax: { valid: [['1GiB', 2 ** 30]], invalid: ['1KiB'] },
+  sessionRequestsMax: { valid: [['256', 256]], invalid: ['', '0', 'off'] },
+  sessionRequestsPerSecond: {
+    valid: [
+      ['off', null],
+      ['100', 100],
+    ],
+    invalid: ['', '0', 'none'],
+  },
   denialLimit: {
     valid: [
       ['off', null],

@@ -73,6 +73,8 @@ const SETTINGS: ProxySettings = {
   tunnelsPerSessionMax: 4096,
   tunnelsMax: 10_000,
   unauthenticatedSocketsMax: 1024,
+  sessionRequestsMax: 4096,
+  sessionRequestsPerSecond: null,
   tls: null,
 };
 
@@ -131,6 +133,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
     },
     leaves: createLeafCache(root, { clock }),
     gate: null,
+    denials: null,
     upstream,
     bodies,
     settings: { ...SETTINGS, ...options.settings },

@@ -18,7 +18,8 @@ import type { PrimaryMessage, WorkerMessage } from './worker-messages.ts';
 type StartMessage = Extract<PrimaryMessage, { kind: 'start' }>;
 
 function send(message: WorkerMessage): void {
-  if (process.connected) process.send?.(message);
+  // A primary that has died can't be told anything; `disconnect` follows and ends this process.
+  if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
 }
 
 /** Asks the primary, which counts the tunnels of all workers. */

@@ -151,8 +151,8 @@ export class Pipeline {
     const policy = regardEmergencyStop(current);
     const { host } = tunnel.authority;
     const plan = compileSwapPlan(policy, { host, scheme: tunnel.scheme });
-    const isVeiled = settings.veilOn && tunnel.scheme === 'https' && !current.emergencyStop.active;
-    return { policy, plan, veil: isVeiled && plan !== null ? compileVeil(policy, host) : null };
+    const isVeiled = settings.veilOn && tunnel.scheme === 'https';
+    return { policy, plan, veil: isVeiled && plan !== null ? compileVeil(current, host) : null };
   }
 
   #drawVeil(

@@ -90,7 +90,7 @@ export interface AdminContext extends AdminServerOptions {
   identify(request: { readonly headers: IncomingMessage['headers'] }): Promise<Identity | null>;
 }
 
-export interface AdminWrite {
+interface AdminWrite {
   /** Such as `credential.rotate`. */
   readonly action: string;
   readonly objectId: string;

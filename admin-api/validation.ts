@@ -125,7 +125,7 @@ function fromIssue(issue: z.core.$ZodIssue, part: Part): KeyveilError {
 }
 
 /** The one error that a list of findings is answered with. */
-export function toValidationError(issues: readonly z.core.$ZodIssue[], part: Part): KeyveilError {
+function toValidationError(issues: readonly z.core.$ZodIssue[], part: Part): KeyveilError {
   const first = issues.find(isDiscriminator);
   if (first !== undefined) return fromIssue(first, part);
   const unknown = unknownFields(issues, part);

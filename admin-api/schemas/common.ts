@@ -120,7 +120,7 @@ export function pageOf<Item extends z.ZodType>(item: Item, id: string) {
     .meta({ id });
 }
 
-export const ErrorResponse = z
+const ErrorResponse = z
   .object({
     type: z.literal('error'),
     error: z.object({

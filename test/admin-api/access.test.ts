@@ -1,12 +1,15 @@
 // Who may call: tokens, scopes, failed logins, the Host check, the socket, and requests that are none.
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import t, { test, type Test } from 'tap';
+import { createLoginLimiter } from '../../admin-api/login-limiter.ts';
 import { createAdminServer } from '../../admin-api/server.ts';
 import { ADMIN_FAILED_LOGINS_PER_MINUTE_MAX } from '../../model/limits.ts';
 import { authWith, digestOf, send, startAdminApi, type Answer } from '../support/admin-api.ts';
+import { createTestAuthority } from '../support/test-authority.ts';
 
 const api = await startAdminApi(t);
 const { baseUrl, call, clock, digests, another } = api;
@@ -345,4 +348,40 @@ test('log lines hold the pattern of a path and nothing that was sent', async (t)
     requestId: /^req_/,
   });
   t.notOk(api.logLines.some((entry) => entry.includes('sk-in-a') || entry.includes(api.token)));
+});
+
+test('with a certificate it speaks TLS, and nothing in clear', async (t) => {
+  const authority = createTestAuthority();
+  const { baseUrl: url } = await another({ tls: authority.leafFor(['127.0.0.1']) });
+  t.match(url, /^https:/);
+  const request = httpsRequest(`${url}/v1/vaults`, { ca: authority.caPem, headers: { 'x-api-key': api.token } });
+  request.end();
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  response.resume();
+  await once(response, 'end');
+  t.equal(response.statusCode, 200);
+  request.destroy();
+  await t.rejects(send(url.replace('https:', 'http:') + '/healthz', 'GET', {}));
+});
+
+test('failed logins are counted per IPv4 address and per /64 of IPv6, for a bounded number of them', (t) => {
+  const limiter = createLoginLimiter(clock);
+  const fail = (address: string, times: number): number => {
+    let wait = 0;
+    for (let count = 0; count < times; count += 1) wait = limiter.noteFailure(address);
+    return wait;
+  };
+  const max = ADMIN_FAILED_LOGINS_PER_MINUTE_MAX;
+  t.equal(fail('10.0.0.1', max), 0);
+  t.equal(fail('10.0.0.1', 1), 60);
+  t.equal(fail('10.0.0.2', 1), 0, 'another address');
+  t.equal(fail('2001:db8::1', max), 0);
+  t.equal(fail('2001:db8:0:0:ffff::2', 1), 60, 'the same /64');
+  t.equal(fail('2001:db8:0:1::1', 1), 0, 'another /64');
+  t.equal(fail('::ffff:10.0.0.3', 1), 0);
+  clock.advance(30_000);
+  t.equal(fail('10.0.0.1', 1), 30);
+  for (let index = 0; index < 10_000; index += 1) limiter.noteFailure(`10.1.${index >>> 8}.${index & 255}`);
+  t.equal(fail('10.0.0.1', 1), 0, 'the oldest address is forgotten first');
+  t.end();
 });

@@ -1,6 +1,7 @@
 // The audit log through the API: admin events, filters, pages, and the live stream.
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
 import t, { test } from 'tap';
 import type { AuditEvent } from '../../model/audit.ts';
 import { createId } from '../../model/ids.ts';
@@ -251,6 +252,32 @@ test('events are listed with every field, filtered and page by page', async (t) 
     page = answer.next_page === null ? '' : `&page=${answer.next_page}`;
   } while (page !== '');
   t.strictSame(paged, all);
+});
+
+test('a client that does not read holds the stream back instead of filling memory', async (t) => {
+  let reads = 0;
+  const row = { sequence: 1, entry: { kind: 'audit_event' as const, ...auditEvent({ path: `/${'p'.repeat(500)}` }) } };
+  const audit = {
+    ...store.audit,
+    lastSequence: async () => 0,
+    listSince: async () => {
+      reads += 1;
+      return Array.from({ length: 100 }, () => row);
+    },
+  };
+  const { baseUrl } = await api.another({ audit });
+  const request = httpRequest(`${baseUrl}/v1/audit_events/stream`, { headers: { 'x-api-key': api.token } });
+  request.end();
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  response.pause();
+  // The socket's buffers fill, and then no more is read from the log: wait until two looks see the same number.
+  let before = -1;
+  while (before !== reads) {
+    before = reads;
+    for (let turn = 0; turn < 20; turn += 1) await delay(10);
+  }
+  t.ok(reads > 1 && reads < 1000, `${reads} pages were read`);
+  request.destroy();
 });
 
 test('the live stream sends what happens, goes on after a cut, and ends with the server', async (t) => {

@@ -115,6 +115,8 @@ test('a generated client compiles', async (t) => {
   const options: ts.CompilerOptions = {
     strict: true,
     noEmit: true,
+    skipLibCheck: true,
+    lib: ['lib.es5.d.ts'],
     types: [],
     target: ts.ScriptTarget.ES2023,
     module: ts.ModuleKind.ESNext,
@@ -195,7 +197,7 @@ test('the examples of docs/admin-api.md run as they stand', async (t) => {
   t.ok(blocks.length >= 37);
   const folder = t.testdir();
   // Of jq, as much as the examples use, so that the test needs nothing but curl.
-  const jq = `jq() { node -e 'let x = JSON.parse(require("fs").readFileSync(0)); for (const k of process.argv[1].slice(1).split(".")) x = x[k]; console.log(x)' "$2"; }`;
+  const jq = `jq() { grep -oE "\\"\${2##*.}\\":\\"[^\\"]+" | sed -n 1p | cut -d '"' -f 4; }`;
   const script = [jq, `KEYVEIL=${api.baseUrl}`, `TOKEN=${api.token}`, ...blocks].join('\n');
   const child = spawn('bash', ['-euo', 'pipefail', '-x', '-c', script], { cwd: folder });
   const output: Buffer[] = [];

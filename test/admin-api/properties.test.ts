@@ -210,7 +210,7 @@ test('random sequences of calls answer as the model does', async (t) => {
       const model = createControlModel();
       for (const one of steps) await takeStep(model, one);
     }),
-    { numRuns: 15, endOnFailure: true },
+    { numRuns: 10, endOnFailure: true },
   );
   t.ok(secretsMade > 20, `${secretsMade} secrets were stored`);
   const places = {
@@ -237,7 +237,7 @@ test('a secret is not quoted by any refusal', async (t) => {
       if (answer.status < 400 || answer.status >= 500) throw new Error(`Status ${answer.status}`);
       if (answer.text.includes(SECRET_MARK)) throw new Error(answer.text);
     }),
-    { numRuns: 150 },
+    { numRuns: 100 },
   );
   t.notOk(api.logLines.some((line) => line.includes(SECRET_MARK)));
 });

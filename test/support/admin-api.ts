@@ -50,7 +50,7 @@ export interface AdminApi {
   readonly close: () => Promise<void>;
 }
 
-export interface StartedServer {
+interface StartedServer {
   readonly baseUrl: string;
   readonly close: () => Promise<void>;
 }

@@ -47,7 +47,7 @@ export function captureSignals(isTerminal: boolean): SignalRelay {
 }
 
 /** Exit code of a process that a signal ended. */
-export function exitCodeOf(signal: NodeJS.Signals): number {
+function exitCodeOf(signal: NodeJS.Signals): number {
   return 128 + constants.signals[signal];
 }
 

@@ -27,14 +27,14 @@ export class UnreachableError extends Error {
   override readonly name = 'UnreachableError';
 }
 
-export interface RequestOptions {
+interface RequestOptions {
   readonly body?: Json;
   readonly signal?: AbortSignal;
   /** Sent as `Last-Event-ID`. */
   readonly lastEventId?: string;
 }
 
-export interface ListOptions {
+interface ListOptions {
   readonly includeArchived?: boolean;
   readonly query?: Readonly<Record<string, string>>;
 }

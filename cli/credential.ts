@@ -3,6 +3,7 @@ import { asObject, type Json } from './client.ts';
 import { JSON_FLAGS, UsageError, type Command, type CommandFlag, type Invocation } from './command.ts';
 import { parseDotenv } from './dotenv.ts';
 import { parseOnOff, parsePairs, resolveCredential, resolveVault, segment } from './names.ts';
+import { createObjectCommands } from './object-commands.ts';
 import { printList, printObject, printWarnings, type Column } from './output.ts';
 import { readSecret, readTextFile } from './secret-input.ts';
 
@@ -206,18 +207,6 @@ export const CREDENTIAL_COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'credential show',
-    summary: 'Show a credential; its value is never shown',
-    usage: 'NAME|ID --vault NAME|ID',
-    examples: ['keyveil credential show NOTION_API_KEY --vault work'],
-    flags: OF_VAULT,
-    positionals: ONE,
-    async run(invocation) {
-      await printObject(invocation, await invocation.client().call('GET', await pathOf(invocation)));
-      return 0;
-    },
-  },
-  {
     name: 'credential update',
     summary: 'Change hosts, locations, display name or metadata; hosts are replaced as a whole',
     usage: 'NAME|ID --vault NAME|ID [--host HOST]… [--header on|off] [--body on|off]',
@@ -240,29 +229,16 @@ export const CREDENTIAL_COMMANDS: readonly Command[] = [
     positionals: ONE,
     run: rotate,
   },
-  {
-    name: 'credential archive',
-    summary: 'Archive a credential: its value is purged and its name freed',
+  ...createObjectCommands({
+    kind: 'credential',
     usage: 'NAME|ID --vault NAME|ID',
-    examples: ['keyveil credential archive NOTION_API_KEY --vault work'],
+    sample: 'NOTION_API_KEY --vault work',
     flags: OF_VAULT,
-    positionals: ONE,
-    async run(invocation) {
-      const path = `${await pathOf(invocation)}/archive`;
-      await printObject(invocation, await invocation.client().call('POST', path, { body: {} }));
-      return 0;
+    summaries: {
+      show: 'Show a credential; its value is never shown',
+      archive: 'Archive a credential: its value is purged and its name freed',
+      delete: 'Delete a credential for good',
     },
-  },
-  {
-    name: 'credential delete',
-    summary: 'Delete a credential for good',
-    usage: 'NAME|ID --vault NAME|ID',
-    examples: ['keyveil credential delete NOTION_API_KEY --vault work'],
-    flags: OF_VAULT,
-    positionals: ONE,
-    async run(invocation) {
-      await printObject(invocation, await invocation.client().call('DELETE', await pathOf(invocation)));
-      return 0;
-    },
-  },
+    pathOf,
+  }),
 ];

@@ -2,6 +2,7 @@
 import { asObject, type Json } from './client.ts';
 import { JSON_FLAGS, UsageError, type Command, type CommandFlag, type Invocation } from './command.ts';
 import { parseOnOff, parsePairs, resolveEnvironment, segment } from './names.ts';
+import { createObjectCommands } from './object-commands.ts';
 import { printList, printObject, type Column } from './output.ts';
 
 const POLICY_FLAGS: Readonly<Record<string, CommandFlag>> = {
@@ -113,18 +114,6 @@ export const ENVIRONMENT_COMMANDS: readonly Command[] = [
     },
   },
   {
-    name: 'environment show',
-    summary: 'Show an environment',
-    usage: 'NAME|ID',
-    examples: ['keyveil environment show ci'],
-    flags: JSON_FLAGS,
-    positionals: ONE,
-    async run(invocation) {
-      await printObject(invocation, await invocation.client().call('GET', await pathOf(invocation)));
-      return 0;
-    },
-  },
-  {
     name: 'environment update',
     summary: 'Change an environment; running sessions obey at once, and fields that are not given are kept',
     usage: 'NAME|ID [--host HOST]…',
@@ -133,29 +122,16 @@ export const ENVIRONMENT_COMMANDS: readonly Command[] = [
     positionals: ONE,
     run: update,
   },
-  {
-    name: 'environment archive',
-    summary: 'Archive an environment: no new sessions; running ones keep it',
+  ...createObjectCommands({
+    kind: 'environment',
     usage: 'NAME|ID',
-    examples: ['keyveil environment archive ci'],
+    sample: 'ci',
     flags: JSON_FLAGS,
-    positionals: ONE,
-    async run(invocation) {
-      const path = `${await pathOf(invocation)}/archive`;
-      await printObject(invocation, await invocation.client().call('POST', path, { body: {} }));
-      return 0;
+    summaries: {
+      show: 'Show an environment',
+      archive: 'Archive an environment: no new sessions; running ones keep it',
+      delete: 'Delete an environment that no active session uses',
     },
-  },
-  {
-    name: 'environment delete',
-    summary: 'Delete an environment that no active session uses',
-    usage: 'NAME|ID',
-    examples: ['keyveil environment delete ci'],
-    flags: JSON_FLAGS,
-    positionals: ONE,
-    async run(invocation) {
-      await printObject(invocation, await invocation.client().call('DELETE', await pathOf(invocation)));
-      return 0;
-    },
-  },
+    pathOf,
+  }),
 ];

@@ -1,6 +1,7 @@
 // keyveil vault …
 import { JSON_FLAGS, type Command, type Invocation } from './command.ts';
 import { parsePairs, resolveVault, segment } from './names.ts';
+import { createObjectCommands } from './object-commands.ts';
 import { printList, printObject, type Column } from './output.ts';
 
 const METADATA_FLAG = { type: 'string', multiple: true, value: 'KEY=VALUE', help: 'metadata' } as const;
@@ -48,41 +49,16 @@ export const VAULT_COMMANDS: readonly Command[] = [
       return 0;
     },
   },
-  {
-    name: 'vault show',
-    summary: 'Show a vault',
+  ...createObjectCommands({
+    kind: 'vault',
     usage: 'NAME|ID',
-    examples: ['keyveil vault show work'],
+    sample: 'work',
     flags: JSON_FLAGS,
-    positionals: { min: 1, max: 1 },
-    async run(invocation) {
-      await printObject(invocation, await invocation.client().call('GET', await pathOf(invocation)));
-      return 0;
+    summaries: {
+      show: 'Show a vault',
+      archive: 'Archive a vault and its credentials; their values are purged',
+      delete: 'Delete a vault and its credentials for good',
     },
-  },
-  {
-    name: 'vault archive',
-    summary: 'Archive a vault and its credentials; their values are purged',
-    usage: 'NAME|ID',
-    examples: ['keyveil vault archive work'],
-    flags: JSON_FLAGS,
-    positionals: { min: 1, max: 1 },
-    async run(invocation) {
-      const path = `${await pathOf(invocation)}/archive`;
-      await printObject(invocation, await invocation.client().call('POST', path, { body: {} }));
-      return 0;
-    },
-  },
-  {
-    name: 'vault delete',
-    summary: 'Delete a vault and its credentials for good',
-    usage: 'NAME|ID',
-    examples: ['keyveil vault delete work'],
-    flags: JSON_FLAGS,
-    positionals: { min: 1, max: 1 },
-    async run(invocation) {
-      await printObject(invocation, await invocation.client().call('DELETE', await pathOf(invocation)));
-      return 0;
-    },
-  },
+    pathOf,
+  }),
 ];

@@ -1,0 +1,120 @@
+// The program as a process: signals, exit codes, and what a terminal's user sees of a start that fails.
+import { spawn, type ChildProcessByStdio } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { test, type Test } from 'tap';
+import { createClient } from '../../cli/client.ts';
+
+const MAIN = fileURLToPath(new URL('../../cli/main.ts', import.meta.url));
+const REGISTER = new URL('../../scripts/ts-register.mjs', import.meta.url).href;
+
+interface Program {
+  readonly child: ChildProcessByStdio<null, Readable, Readable>;
+  readonly output: () => string;
+  /** Resolves once the output holds the text. */
+  until(text: string): Promise<void>;
+  readonly exit: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+}
+
+function start(words: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
+  const child = spawn(process.execPath, ['--import', REGISTER, MAIN, ...words], {
+    env: { PATH: process.env['PATH'], ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => (output += text));
+  const exit = once(child, 'close').then(([code, signal]) => ({
+    code: code as number | null,
+    signal: signal as NodeJS.Signals | null,
+  }));
+  return {
+    child,
+    output: () => output,
+    exit,
+    until: (text) =>
+      new Promise((resolve, reject) => {
+        const look = () => output.includes(text) && resolve();
+        child.stdout.on('data', look);
+        child.stderr.on('data', look);
+        child.once('close', () => reject(new Error(`ended without ${text}: ${output}`)));
+        look();
+      }),
+  };
+}
+
+function shortFolder(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), 'kv-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+const ANY_PORTS = ['--proxy-listen', '127.0.0.1:0', '--admin-listen', '127.0.0.1:0'];
+
+void test('serve logs where it listens, run passes a signal on and cleans up, and SIGTERM stops the daemon with 0', async (t) => {
+  const dataDir = join(shortFolder(t), 'data');
+  const serve = start(['serve', '--data-dir', dataDir, ...ANY_PORTS]);
+  t.teardown(() => serve.child.kill('SIGKILL'));
+  await serve.until('"msg":"Ready"');
+  t.match(serve.output(), /"address":"127\.0\.0\.1","port":\d+,"msg":"The proxy listens"/);
+  t.equal(statSync(dataDir).mode & 0o777, 0o700);
+  for (const name of readdirSync(dataDir)) t.equal(statSync(join(dataDir, name)).mode & 0o077, 0, `${name} is private`);
+
+  const script = 'trap "echo got TERM; exit 5" TERM; echo "in $SSL_CERT_FILE"; while :; do sleep 0.05; done';
+  const run = start(['run', '--data-dir', dataDir, '--', 'sh', '-c', script]);
+  await run.until('in /');
+  const bundle = /in (\S+)/.exec(run.output())?.[1] ?? '';
+  t.ok(statSync(bundle).size > 0);
+  run.child.kill('SIGTERM');
+  t.same(await run.exit, { code: 5, signal: null }, 'the code of the command, not of the signal');
+  t.match(run.output(), 'got TERM');
+  t.throws(() => statSync(bundle), { code: 'ENOENT' });
+  const client = createClient({ dataDir, url: null, adminToken: null });
+  t.same((await client.call('GET', '/v1/sessions'))['data'], [], 'its session is archived');
+
+  const second = start(['serve', '--data-dir', dataDir, ...ANY_PORTS]);
+  t.same((await second.exit).code, 1);
+  t.match(second.output(), /^keyveil: Another Keyveil process uses the data directory/m);
+
+  serve.child.kill('SIGTERM');
+  t.same(await serve.exit, { code: 0, signal: null });
+  t.match(serve.output(), /"name":"SIGTERM".*Draining[^]*"msg":"Stopped"/);
+  t.throws(() => statSync(join(dataDir, 'admin.sock')), { code: 'ENOENT' });
+});
+
+void test('a start that can not succeed is one line and exit code 1', async (t) => {
+  const folder = shortFolder(t);
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  t.teardown(() => taken.close());
+  const { port } = taken.address() as AddressInfo;
+  const cases = [
+    [
+      ['--proxy-listen', `127.0.0.1:${port}`, '--admin-listen', '127.0.0.1:0'],
+      {},
+      /^keyveil: 127\.0\.0\.1:\d+ can't be listened on: another program has it/m,
+    ],
+    [
+      ANY_PORTS,
+      { NODE_TLS_REJECT_UNAUTHORIZED: '0' },
+      /^keyveil: NODE_TLS_REJECT_UNAUTHORIZED=0 turns the verification/m,
+    ],
+    [[...ANY_PORTS, '--data-dir', '/proc/nowhere'], {}, /^keyveil: The data directory \/proc\/nowhere can't be used/m],
+  ] as const;
+  const outcomes = cases.map(async ([words, env, expected], index) => {
+    const dataDir = ['--data-dir', join(folder, String(index))];
+    const program = start(
+      ['serve', ...((words as readonly string[]).includes('--data-dir') ? [] : dataDir), ...words],
+      env,
+    );
+    t.equal((await program.exit).code, 1, words.join(' '));
+    t.match(program.output(), expected);
+    t.notMatch(program.output(), / {4}at /, 'without a stack');
+  });
+  await Promise.all(outcomes);
+});

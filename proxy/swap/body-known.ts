@@ -1,6 +1,5 @@
 // Bodies of known length: read whole into memory or onto the disk, measured, then sent with their exact length.
 import type { Readable } from 'node:stream';
-import { KeyveilError } from '../../model/errors.ts';
 import { BODY_BATCH_BYTES } from '../../model/limits.ts';
 import type { RawHeaders } from '../exchange.ts';
 import {
@@ -13,7 +12,7 @@ import {
   type Measured,
 } from './body-render.ts';
 import type { Lease } from './body-resources.ts';
-import { chunksOf, streamOf } from './body-streams.ts';
+import { chunksOf, createLengthCheck, streamOf } from './body-streams.ts';
 import { ContentCodingError } from './content-coding.ts';
 import { holdsBodyDigest, withBodyDigests, withoutBodyDigests } from './digests.ts';
 import { preparedBody, recordUnsupported, type PreparedBody } from './prepared-body.ts';
@@ -34,30 +33,20 @@ async function* slicesOf(whole: Buffer): AsyncGenerator<Buffer, void> {
   }
 }
 
-function requireLength(bytes: number, expected: number): void {
-  if (bytes === expected) return;
-  throw new KeyveilError(
-    'bad_request',
-    `The request body has ${bytes} bytes, but its Content-Length says ${expected}.`,
-  );
-}
-
-async function readWhole(input: Readable, bytes: number, signal: AbortSignal): Promise<Buffer> {
+async function readWhole(input: Readable, job: BodyJob): Promise<Buffer> {
   const chunks: Buffer[] = [];
-  for await (const chunk of chunksOf(input, signal)) chunks.push(chunk);
-  const whole = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
-  requireLength(whole.length, bytes);
-  return whole;
+  for await (const chunk of createLengthCheck(job.framing)(chunksOf(input, job.signal))) chunks.push(chunk);
+  return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
 }
 
 /** Reads the body into memory; null when it is too long for that, or too much is there already. */
 export async function prepareBuffered(input: Readable, bytes: number, job: BodyJob): Promise<PreparedBody | null> {
-  const { resources, sessionId, signal } = job;
+  const { resources, sessionId } = job;
   if (bytes > resources.bufferBytes) return null;
   const lease = resources.reserveMemory(sessionId, bytes);
   if (lease === null) return null;
   try {
-    const whole = await readWhole(input, bytes, signal);
+    const whole = await readWhole(input, job);
     const kept: KeptBody = { whole, chunks: () => slicesOf(whole), dispose: () => lease.release() };
     if (job.coding === null && !holdsMarker(whole)) return original(kept, job);
     return await prepareKept(kept, job, await measureKept(kept.chunks(), job));
@@ -80,21 +69,10 @@ export async function prepareSpooled(input: Readable, bytes: number, job: BodyJo
   if (file === null) return null;
   try {
     const kept: KeptBody = { whole: null, chunks: () => file.chunks(), dispose: () => void file.close() };
-    let bytesRead = 0;
-    const counted = async function* (): AsyncGenerator<Buffer, void> {
-      for await (const chunk of spooling(chunksOf(input, job.signal), file)) {
-        bytesRead += chunk.length;
-        yield chunk;
-      }
-    };
-    let measured: Measured | null = null;
-    if (job.coding === null) measured = await measure(counted(), job);
-    else {
-      for await (const _ of counted());
-      measured = await measureKept(kept.chunks(), job);
-    }
-    requireLength(bytesRead, bytes);
-    return await prepareKept(kept, job, measured);
+    const spooled = spooling(createLengthCheck(job.framing)(chunksOf(input, job.signal)), file);
+    if (job.coding === null) return await prepareKept(kept, job, await measure(spooled, job));
+    for await (const _ of spooled);
+    return await prepareKept(kept, job, await measureKept(kept.chunks(), job));
   } catch (error) {
     await file.close();
     throw error;

@@ -47,7 +47,7 @@ export function createSwapper(job: BodyJob, tally: SwapTally): BodySwapper {
 
 /** Counts what the swap will make of a body. Throws what the swap throws, or a `ContentCodingError`. */
 export async function measure(chunks: Chunks, job: BodyJob): Promise<Measured> {
-  const decoder = job.coding === null ? null : createDecoder(job.coding);
+  const decoder = job.coding === null ? null : createDecoder(job.coding, job.resources.decoderLimits);
   const swapper = createSwapper(job, job.tally);
   let bytes = 0;
   for await (const chunk of decoder === null ? chunks : decodeChunks(chunks, decoder)) {
@@ -60,7 +60,7 @@ export async function measure(chunks: Chunks, job: BodyJob): Promise<Measured> {
 
 /** The swapped body in the pieces in which it is sent, of a body that was measured: its length is the measured one. */
 export async function* render(chunks: Chunks, job: BodyJob): AsyncGenerator<Buffer, void> {
-  const decoder = job.coding === null ? null : createDecoder(job.coding);
+  const decoder = job.coding === null ? null : createDecoder(job.coding, job.resources.decoderLimits);
   // What is swapped was counted while it was measured.
   const swapper = createSwapper(job, new SwapTally());
   let encoder: StoredEncoder | null = null;

@@ -1,5 +1,6 @@
 // What all request bodies together may take: memory for those that are read whole, and disk for those that are spooled.
 import { KeyveilError } from '../../model/errors.ts';
+import { DECODER_LIMITS, type DecoderLimits } from './content-coding.ts';
 import { openSpoolFile, type SpoolFile } from './spool-file.ts';
 
 /** All in bytes. */
@@ -14,6 +15,7 @@ export interface BodyResourcesOptions {
   readonly memoryBytes: number;
   /** What a swap may add to one body. */
   readonly growthBytes: number;
+  readonly decoderLimits?: DecoderLimits;
 }
 
 /** A share that is held until it is released, once. */
@@ -30,6 +32,7 @@ export interface BodyUsage {
 export interface BodyResources {
   readonly bufferBytes: number;
   readonly growthBytes: number;
+  readonly decoderLimits: DecoderLimits;
   /** Null when it would be too much. */
   reserveMemory(sessionId: string, bytes: number): Lease | null;
   /** A new file for so many bytes, or null when the spool has no room. Rejects with `overloaded` when the disk fails. */
@@ -95,6 +98,7 @@ export function createBodyResources(options: BodyResourcesOptions): BodyResource
   return {
     bufferBytes: options.bufferBytes,
     growthBytes: options.growthBytes,
+    decoderLimits: options.decoderLimits ?? DECODER_LIMITS,
     reserveMemory,
     openSpool,
     usage: () => ({ memoryBytes, spoolBytes, spoolFiles: files.size }),

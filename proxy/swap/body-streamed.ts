@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream';
 import { CODING_PROBE_BYTES_MAX } from '../../model/limits.ts';
 import { explainCodingError, renderLive, withCoding, withoutLength, type BodyJob } from './body-render.ts';
-import { chunksOf, decodeChunks, streamOf } from './body-streams.ts';
+import { chunksOf, createLengthCheck, decodeChunks, streamOf } from './body-streams.ts';
 import { createDecoder, type Decoder } from './decoder.ts';
 import { withoutBodyDigests } from './digests.ts';
 import { preparedBody, recordUnsupported, type PreparedBody } from './prepared-body.ts';
@@ -12,39 +12,40 @@ import { preparedBody, recordUnsupported, type PreparedBody } from './prepared-b
  * turns out not to be in its coding can still go on as it is.
  */
 export async function prepareStreamed(input: Readable, job: BodyJob): Promise<PreparedBody> {
-  const { coding, tally, plan, signal } = job;
+  const { coding, tally, plan, signal, resources } = job;
   const headers = withoutBodyDigests(withoutLength(withCoding(job.headers, job)));
   const framing = { kind: 'stream' } as const;
+  const check = createLengthCheck(job.framing);
   if (coding === null) {
-    const body = streamOf((aborted) => renderLive(chunksOf(input, aborted), job, null), signal);
+    const body = streamOf((aborted) => renderLive(check(chunksOf(input, aborted)), job, null), signal);
     return preparedBody({ headers, framing, body, tally });
   }
-  const decoder = createDecoder(coding);
+  const decoder = createDecoder(coding, resources.decoderLimits);
   const onDispose = (): void => void decoder.destroy();
-  const start = await decodeStart(input, decoder, signal);
+  const start = await decodeStart(check(chunksOf(input, signal)), decoder);
   if (decoder.errored === null) {
-    const body = streamOf((aborted) => renderDecoded(chunksOf(input, aborted), job, decoder), signal);
+    const body = streamOf((aborted) => renderDecoded(check(chunksOf(input, aborted)), job, decoder), signal);
     return preparedBody({ headers, framing, body, tally, onDispose });
   }
   recordUnsupported(plan, tally);
-  const body = streamOf((aborted) => joined(start, chunksOf(input, aborted)), signal);
+  const body = streamOf((aborted) => joined(start, check(chunksOf(input, aborted))), signal);
   return preparedBody({ headers: job.headers, framing: job.framing, body, tally, onDispose });
 }
 
 /** Feeds the decoder until it gives or fails, or the input ends; returns what it was fed. */
-async function decodeStart(input: Readable, decoder: Decoder, signal: AbortSignal): Promise<Buffer[]> {
+async function decodeStart(chunks: AsyncIterable<Buffer>, decoder: Decoder): Promise<Buffer[]> {
   const start: Buffer[] = [];
   let bytes = 0;
   // A failure is read from the decoder, here or by who iterates it.
   decoder.on('error', () => undefined);
   try {
-    for await (const chunk of chunksOf(input, signal)) {
+    for await (const chunk of chunks) {
       start.push(chunk);
       bytes += chunk.length;
       await settled(decoder, (done) => decoder.write(chunk, done));
       if (decoder.readableLength > 0 || decoder.destroyed || bytes > CODING_PROBE_BYTES_MAX) return start;
     }
-    await settled(decoder, () => decoder.end());
+    await settled(decoder, (done) => decoder.end(done));
     return start;
   } catch (error) {
     decoder.destroy();
@@ -56,11 +57,14 @@ async function decodeStart(input: Readable, decoder: Decoder, signal: AbortSigna
 function settled(decoder: Decoder, act: (done: () => void) => void): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
-      decoder.off('readable', done);
+      decoder.off('readable', look);
       decoder.off('close', done);
       resolve();
     };
-    decoder.on('readable', done);
+    const look = (): void => {
+      if (decoder.readableLength > 0) done();
+    };
+    decoder.on('readable', look);
     decoder.on('close', done);
     act(done);
   });

@@ -2,6 +2,7 @@
 import { Readable } from 'node:stream';
 import { KeyveilError } from '../../model/errors.ts';
 import { BODY_BATCH_BYTES } from '../../model/limits.ts';
+import type { BodyFraming } from '../exchange.ts';
 import type { Decoder } from './decoder.ts';
 
 type Chunks = AsyncIterable<Buffer>;
@@ -36,6 +37,25 @@ export async function* chunksOf(input: Readable, signal: AbortSignal): AsyncGene
     for (const event of events) input.off(event, notice);
     signal.removeEventListener('abort', notice);
   }
+}
+
+/**
+ * Counts the chunks of one body, which may be read in several parts, and throws `bad_request` at its end when a length
+ * was stated and isn't met: what is cut short must not look complete.
+ */
+export function createLengthCheck(framing: BodyFraming): (chunks: Chunks) => AsyncGenerator<Buffer, void> {
+  let bytes = 0;
+  return async function* checked(chunks) {
+    for await (const chunk of chunks) {
+      bytes += chunk.length;
+      yield chunk;
+    }
+    if (framing.kind !== 'length' || framing.bytes === bytes) return;
+    throw new KeyveilError(
+      'bad_request',
+      `The request body has ${bytes} bytes, but its Content-Length says ${framing.bytes}.`,
+    );
+  };
 }
 
 /** Resolves when the decoder takes more, or never will. */

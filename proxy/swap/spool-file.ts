@@ -60,13 +60,23 @@ export async function openSpoolFile(directory: string): Promise<SpoolFile> {
     }
   }
 
+  async function read(position: number): Promise<Buffer> {
+    const buffer = Buffer.allocUnsafeSlow(Math.min(SPOOL_READ_BYTES, bytesWritten - position));
+    try {
+      const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
+      /* c8 ignore next -- nobody else can reach a file without a name, but a loop without end would be the price */
+      if (bytesRead === 0) throw new Error('The spool file is shorter than what was written to it.');
+      return buffer.subarray(0, bytesRead);
+    } catch (error) {
+      throw spoolFailed(error);
+    }
+  }
+
   async function* chunks(): AsyncGenerator<Buffer, void> {
     for (let position = 0; position < bytesWritten;) {
-      const buffer = Buffer.allocUnsafeSlow(Math.min(SPOOL_READ_BYTES, bytesWritten - position));
-      const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
-      if (bytesRead === 0) throw spoolFailed(new Error('The spool file is shorter than what was written to it.'));
-      position += bytesRead;
-      yield buffer.subarray(0, bytesRead);
+      const chunk = await read(position);
+      position += chunk.length;
+      yield chunk;
     }
   }
 

@@ -173,8 +173,6 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
   const admin = await listenAdmin(opened, { proxy: () => proxyAddress });
   adminAddress = admin.adminAddress;
   proxyAddress = await host.listen();
-  logger.info({ address: proxyAddress.address, port: proxyAddress.port }, 'The proxy listens.');
-  logger.info({ address: adminAddress.address, port: adminAddress.port, path: admin.socketPath }, 'The admin API listens.');
   let markClosed: () => void = () => undefined;
   const closed = new Promise<void>((resolve) => (markClosed = resolve));
   let closing: Promise<void> | null = null;

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describeCertificates } from './ca.ts';
 import { ApiError, type AdminClient, type Json } from './client.ts';
 import { CLIENT_FLAGS, UsageError, type Command, type Invocation } from './command.ts';
+import { openCountingRelay } from './counting-relay.ts';
 import { askBy, CLIENT_PROGRAMS, isInstalled } from './doctor-clients.ts';
 import { segment, textOf } from './names.ts';
 import { createSession } from './session.ts';
@@ -61,22 +62,27 @@ function checkClock(): Finding {
   };
 }
 
-/** What the audit log says of the one request of a client. */
-function judge(name: string, events: readonly Json[], advice: string): Finding {
-  const own = events.find((event) => textOf(event, 'path').startsWith(`${PATH_PREFIX}/${name}`));
-  if (own !== undefined) return { what: name, verdict: 'ok', words: 'goes through the proxy and trusts the CA' };
-  const handshake = events.find((event) => event['reason'] === 'tls_handshake_failed');
-  if (handshake !== undefined)
-    return { what: name, verdict: 'warning', words: `goes through the proxy, but does not trust the CA: ${advice}` };
-  const [refused] = events;
-  if (refused !== undefined) {
+/** What the audit log and the relay say of the one request of a client. */
+function judge(name: string, seen: { events: readonly Json[]; connections: number | null }, advice: string): Finding {
+  const { events, connections } = seen;
+  const isOwn = (event: Json): boolean => textOf(event, 'path').startsWith(`${PATH_PREFIX}/${name}`);
+  if (events.some(isOwn)) return { what: name, verdict: 'ok', words: 'goes through the proxy and trusts the CA' };
+  if (connections === 0) return { what: name, verdict: 'warning', words: `does not go through the proxy: ${advice}` };
+  if (connections === null && events.length === 0) {
     return {
       what: name,
       verdict: 'warning',
-      words: `goes through the proxy; whether it trusts the CA is not known, since the target was refused (${textOf(refused, 'reason')}): name another by --target`,
+      words: `does not go through the proxy, or does not trust the CA: ${advice}`,
     };
   }
-  return { what: name, verdict: 'warning', words: `does not go through the proxy: ${advice}` };
+  // A CONNECT that was refused ends before any certificate is shown.
+  const refused = events.find((event) => event['status'] !== null && event['status'] !== 200);
+  if (refused !== undefined) {
+    const reason = textOf(refused, 'reason');
+    const words = `goes through the proxy; whether it trusts the CA is not known, since the target was refused (${reason}): name another by --target`;
+    return { what: name, verdict: 'warning', words };
+  }
+  return { what: name, verdict: 'warning', words: `goes through the proxy, but does not trust the CA: ${advice}` };
 }
 
 async function listEvents(client: AdminClient, sessionId: string): Promise<Json[]> {
@@ -85,6 +91,23 @@ async function listEvents(client: AdminClient, sessionId: string): Promise<Json[
     if (event['type'] === 'audit_event') events.push(event);
   }
   return events;
+}
+
+function proxyOf(variables: Environment): { host: string; port: number } {
+  const url = new URL(variables['HTTPS_PROXY'] ?? '');
+  const defaultPort = url.protocol === 'https:' ? 443 : 80;
+  return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port) || defaultPort };
+}
+
+/** The variables with the relay in place of the proxy; an `https://` proxy must be called by its own name, and stays. */
+function throughRelay(variables: Environment, port: number): Environment {
+  const entries = Object.entries(variables).map(([name, value]): [string, string] => {
+    return [
+      name,
+      /^(?:https?|all)_proxy$/i.test(name) ? value.replace(/^(http:\/\/[^@]*@).*$/, `$1127.0.0.1:${port}`) : value,
+    ];
+  });
+  return Object.fromEntries(entries);
 }
 
 /** One session per client, so that its events are known by their session. */
@@ -100,9 +123,21 @@ async function checkClient(
   const session = await createSession(client, { vaults: [], environment: undefined, fields });
   const id = textOf(session, 'id');
   try {
-    const url = new URL(`${PATH_PREFIX}/${name}`, place.target).href;
-    await askBy(program, url, { ...place.env, ...variablesOf(session) });
-    return judge(name, await listEvents(client, id), program.advice);
+    const variables = variablesOf(session);
+    // A proxy that speaks TLS must be called by the name in its certificate, so nothing is put in front of it.
+    const isCounted = variables['HTTPS_PROXY']?.startsWith('http:') === true;
+    const relay = await openCountingRelay(proxyOf(variables));
+    try {
+      const url = new URL(`${PATH_PREFIX}/${name}`, place.target).href;
+      await askBy(program, url, { ...place.env, ...throughRelay(variables, relay.port) });
+      return judge(
+        name,
+        { events: await listEvents(client, id), connections: isCounted ? relay.connections() : null },
+        program.advice,
+      );
+    } finally {
+      await relay.close();
+    }
   } finally {
     await client.call('POST', `/v1/sessions/${segment(id)}/archive`, { body: {} });
   }

@@ -414,6 +414,10 @@ void test('doctor tells for each client whether it goes through the proxy and tr
   t.match(outcome.out, /✓ daemon .*ready\n✓ CA .*Keyveil CA .*\n✓ clock /);
   t.match(outcome.out, /^✓ curl +(?:goes through the proxy and trusts the CA|is not installed here)$/m);
   t.match(outcome.out, /^. node +/m);
+  t.match(
+    outcome.out,
+    /^. wget +(?:goes through the proxy(?:, but does not trust| and trusts) the CA|is not installed here)/m,
+  );
   t.same(
     readdirSync(tmpdir()).filter((name) => name.startsWith('keyveil-doctor-')),
     [],

@@ -1,0 +1,44 @@
+// A relay in front of the proxy for doctor: whether a client came at all shows in no log when it hung up on the certificate.
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+
+export interface CountingRelay {
+  readonly port: number;
+  connections(): number;
+  close(): Promise<void>;
+}
+
+/** Listens on a port of 127.0.0.1 and passes every byte on, both ways. */
+export async function openCountingRelay(target: {
+  readonly host: string;
+  readonly port: number;
+}): Promise<CountingRelay> {
+  const sockets = new Set<Socket>();
+  let connections = 0;
+  const server = createServer((client) => {
+    connections += 1;
+    const proxy = connect(target);
+    for (const socket of [client, proxy]) {
+      sockets.add(socket);
+      // A broken end breaks the other one too; the client reports it in its own words.
+      socket.on('error', () => socket.destroy());
+      socket.on('close', () => {
+        client.destroy();
+        proxy.destroy();
+        sockets.delete(socket);
+      });
+    }
+    client.pipe(proxy).pipe(client);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    connections: () => connections,
+    async close() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await once(server, 'close');
+    },
+  };
+}

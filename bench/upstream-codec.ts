@@ -1,6 +1,6 @@
 // CPU time per keep-alive GET over TLS of the upstream codec, of undici's dispatch and of node:https, in turn in one run.
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { once, setMaxListeners } from 'node:events';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import process from 'node:process';
@@ -62,6 +62,7 @@ function codecClient(port: number, ca: string): Send {
     allowedPrivateCidrs: [],
   };
   const { signal } = new AbortController();
+  setMaxListeners(0, signal);
   const sensitiveNames = new Set<string>();
   return (done) => {
     const handlers: UpstreamHandlers = {

@@ -8,7 +8,7 @@ import { TLS_HANDSHAKE_TIMEOUT_MS, TLS_RESUMPTION_ENTRIES_MAX } from '../../mode
 
 export type AlpnProtocol = 'h2' | 'http/1.1';
 
-export interface TlsConnectOptions {
+interface TlsConnectOptions {
   /** The name that the certificate must be for, whatever was dialled. */
   readonly authority: Authority;
   /** TLS sessions are resumed within one owner (a sandbox session) only. */
@@ -34,7 +34,7 @@ export interface TlsConnectorOptions {
 }
 
 /** The context that every upstream shares: reading the public roots costs 10 ms and more. */
-export function createUpstreamContext(extraCaPem: string | null): SecureContext {
+function createUpstreamContext(extraCaPem: string | null): SecureContext {
   const ca = extraCaPem === null ? [...rootCertificates] : [...rootCertificates, extraCaPem];
   return createSecureContext({ ca, minVersion: 'TLSv1.2' });
 }

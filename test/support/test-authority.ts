@@ -10,7 +10,7 @@ export interface TestLeaf {
   readonly cert: string;
 }
 
-export interface TestLeafOptions {
+interface TestLeafOptions {
   readonly notBefore?: Date;
   readonly notAfter?: Date;
 }

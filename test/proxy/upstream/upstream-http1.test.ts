@@ -336,10 +336,13 @@ let resumeUpload = (): void => undefined;
 
 test('an abort closes the connection, at every moment', async (t) => {
   const upstream = shared;
-  const server = await openServer(t, (socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx'));
   for (const moment of ['at once', 'head', 'data']) {
+    let onConnection = (): void => undefined;
+    const isConnected = new Promise<void>((resolve) => (onConnection = resolve));
+    const script: Script = (socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx');
+    const server = await openServer(t, script, { onConnection });
     let isOver = false;
-    void send(upstream, destinationOf(server.port), {
+    void send(upstream, destinationOf(server.port, { scheme: 'http' }), {
       onExchange: (exchange) => {
         if (moment === 'at once') exchange.abort();
       },
@@ -353,10 +356,11 @@ test('an abort closes the connection, at every moment', async (t) => {
     }).then(() => {
       isOver = true;
     });
-    while (server.connectionCount === 0) await new Promise((resolve) => setImmediate(resolve));
+    await isConnected;
     await server.drained();
     t.equal(isOver, false, `${moment}: the owner that aborted hears nothing more`);
   }
+  const server = await openServer(t, () => undefined);
   const controller = new AbortController();
   const waiting = send(upstream, destinationOf(server.port), { signal: controller.signal });
   controller.abort();

@@ -3,7 +3,7 @@ import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fasti
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { AdminScope } from '../model/admin-token.ts';
-import type { AuditLog, CaExport, Clock, ControlStore, Logger, SessionSettings } from '../model/ports.ts';
+import type { AuditLog, CaControl, CaExport, Clock, ControlStore, Logger, SessionSettings } from '../model/ports.ts';
 
 /** Fastify with zod schemas. */
 export type AdminApp = FastifyInstance<
@@ -46,6 +46,7 @@ export interface AdminServerOptions {
   readonly store: ControlStore;
   readonly audit: AuditLog;
   readonly ca: CaExport;
+  readonly caControl: CaControl;
   readonly clock: Clock;
   readonly logger: Logger;
   /**

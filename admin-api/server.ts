@@ -17,6 +17,7 @@ import { registerAdminTokenRoutes } from './routes/admin-tokens.ts';
 import { registerAuditRoutes } from './routes/audit.ts';
 import { registerCredentialRoutes } from './routes/credentials.ts';
 import { registerDocumentRoutes } from './routes/documents.ts';
+import { registerCaRoutes } from './routes/ca.ts';
 import { registerEmergencyStopRoutes } from './routes/emergency-stop.ts';
 import { registerEnvironmentRoutes } from './routes/environments.ts';
 import { registerPublicRoutes } from './routes/public.ts';
@@ -170,6 +171,7 @@ export function createAdminServer(options: AdminServerOptions): FastifyInstance 
     registerAuditRoutes(scope, context);
     registerAdminTokenRoutes(scope, context);
     registerEmergencyStopRoutes(scope, context);
+    registerCaRoutes(scope, context);
     registerDocumentRoutes(scope, app);
   });
   return app;

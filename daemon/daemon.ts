@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { createAdminServer, type AdminServerOptions } from '../admin-api/server.ts';
 import { createCaExport } from '../ca/bundle.ts';
 import { openRoot, type RootAuthority } from '../ca/root.ts';
-import type { CaExport, Clock, Logger } from '../model/ports.ts';
+import type { CaControl, CaExport, CaStatus, Clock, Logger } from '../model/ports.ts';
 import { createId } from '../model/ids.ts';
 import { createReservedNameCheck } from '../model/reserved-names.ts';
 import { prepareDataDirectory } from '../store/data-directory.ts';
@@ -49,7 +49,23 @@ interface Opened {
   readonly ca: CaExport;
   readonly metrics: Metrics;
   readonly token: AdminTokenSource;
+  /** The CA's rotation, told to the other processes. */
+  readonly caControl: CaControl;
+  readonly caListeners: Set<() => void>;
   readonly closers: Closers;
+}
+
+function announce(root: RootAuthority, onChange: () => void): CaControl {
+  const step = async (work: () => Promise<CaStatus>): Promise<CaStatus> => {
+    const status = await work();
+    onChange();
+    return status;
+  };
+  return {
+    status: () => root.status(),
+    rotate: () => step(() => root.rotate()),
+    retire: () => step(() => root.retire()),
+  };
 }
 
 async function openParts(config: Config, options: DaemonOptions, closers: Closers): Promise<Opened> {
@@ -74,7 +90,11 @@ async function openParts(config: Config, options: DaemonOptions, closers: Closer
   closers.add(() => metrics.close());
   const warnings = [...config.warnings, ...directoryWarnings, ...keys.warnings, ...store.warnings, ...token.warnings];
   for (const warning of warnings) logger.warn({}, warning);
-  return { config, clock, logger, store, root, ca, metrics, token, closers };
+  const caListeners = new Set<() => void>();
+  const caControl = announce(root, () => {
+    for (const listener of caListeners) listener();
+  });
+  return { config, clock, logger, store, root, ca, metrics, token, caControl, caListeners, closers };
 }
 
 function adminOptionsOf(
@@ -86,6 +106,7 @@ function adminOptionsOf(
     store: store.control,
     audit: store.audit,
     ca,
+    caControl: opened.caControl,
     clock,
     logger,
     adminTokenDigests: () => token.digests(),
@@ -170,6 +191,7 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
       : createWorkerHost({ count: config.workers, logger, denials, adminAddress: () => adminAddress as AddressInfo });
   closers.add(() => host.close());
   metrics.addPeers(() => host.peers());
+  opened.caListeners.add(() => host.caChanged());
   const admin = await listenAdmin(opened, { proxy: () => proxyAddress });
   adminAddress = admin.adminAddress;
   proxyAddress = await host.listen();

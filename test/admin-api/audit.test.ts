@@ -116,6 +116,8 @@ test('every write is noted with who, what and which object, and never a value', 
   await write('DELETE', `/v1/admin_tokens/${token}`);
   await write('POST', '/v1/emergency_stop', { active: true });
   await write('POST', '/v1/emergency_stop', { active: false });
+  await write('POST', '/v1/ca/rotate');
+  await write('POST', '/v1/ca/retire');
   await call('POST', '/v1/vaults', { body: {} });
 
   const { body, text } = await call('GET', '/v1/audit_events?limit=100');
@@ -152,6 +154,8 @@ test('every write is noted with who, what and which object, and never a value', 
       ['admin_token.delete', token],
       ['emergency_stop.activate', 'emergency_stop'],
       ['emergency_stop.lift', 'emergency_stop'],
+      ['ca.rotate', 'ca'],
+      ['ca.retire', 'ca'],
     ].map(([action, object], index) => ['admin_event', 'admin_token', action, object, requests[index]]),
     'a refused write is not noted',
   );

@@ -1,4 +1,6 @@
 // The admin API over a real socket with the real store in a directory of its own, and what tests look at besides.
+import { openRoot } from '../../ca/root.ts';
+import { createMemorySealedItems } from './memory-sealed-items.ts';
 import Anthropic from '@anthropic-ai/sdk';
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -118,6 +120,7 @@ export async function startAdminApi(
     store: store.control,
     audit: store.audit,
     ca: { caPem: () => 'CA PEM\n', bundlePem: () => 'BUNDLE PEM\n' },
+    caControl: await openRoot(createMemorySealedItems(), { clock, hostName: 'test' }),
     clock,
     logger,
     trust: 'tcp',

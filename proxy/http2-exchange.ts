@@ -206,6 +206,8 @@ export class Http2Reply implements ClientReply {
   }
 
   #finish(): void {
+    // A reset ends the writable side too; `close` follows and tells.
+    if (this.#stream.aborted || this.#stream.rstCode !== constants.NGHTTP2_NO_ERROR) return;
     this.#isOver = true;
     const { onFinish } = this;
     this.onFinish = null;

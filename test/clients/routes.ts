@@ -1,0 +1,11 @@
+// What the upstream serves beside its own routes: each client's own kind of server.
+import type { SiteRoute } from './scene.ts';
+import { sdkRoute } from './sdk-clients.ts';
+
+const ROUTES: readonly SiteRoute[] = [sdkRoute];
+
+/** Asks each in turn. */
+export const route: SiteRoute = async (request, response, site) => {
+  for (const one of ROUTES) if (await one(request, response, site)) return true;
+  return false;
+};

@@ -90,6 +90,7 @@ export const DRAIN_DEFAULT_SECONDS = 20;
 export const VEIL_VALUE_BYTES_MIN = 8;
 export const VEIL_ALL_FORMS_VALUE_BYTES_MAX = 1 * KIB;
 export const VEIL_COMPILED_BYTES_MAX = 4 * MIB;
+export const VEILS_KEPT_BYTES_MAX = 128 * MIB;
 export const VEIL_IDLE_DEFAULT_MS = 20;
 
 // Store and audit

@@ -1,55 +1,76 @@
 // Finds values of which at least one character is escaped, in any mixture of plain and escaped characters.
 import { INTRODUCERS, escapeLength, firstByte, isIntroducer, matchedBytes, readEscape } from './escapes.ts';
 
-/** After a hit, this many bytes are looked at one by one before the native search is asked again. */
+/** Where escapes are no further apart, bytes are looked at one by one before the native search is asked again. */
 const NEAR_BYTES = 32;
-/** Pairs of bytes. */
-const PAIRS = 65_536;
 const SPACE = 0x20;
 const PLUS = 0x2b;
 
-/** Places in values, as pairs: number of the value, offset in it. */
-type Places = number[];
+/** No place. */
+const NONE = -1;
 
 /**
  * Looks for escapes, not for values: what stands before the first escape of an occurrence is the value's beginning as
- * it is, so the byte before it and the byte it stands for say at which places of which values it can be.
+ * it is, so the byte before it and the byte it stands for say at which places of which values it can be. The places
+ * are kept in typed arrays, chained by the hash of these two bytes: a session has thousands of them.
  */
 export class EscapedSearch {
   readonly #values: readonly Buffer[];
   readonly #introducers: readonly number[];
-  /** By the first byte that the escape stands for: values that begin with it. */
-  readonly #first: (Places | undefined)[] = new Array<Places | undefined>(256).fill(undefined);
-  /** By the byte before and the first byte that the escape stands for. */
-  readonly #inner = new Map<number, Places>();
-  /** A bit for each key of `#inner`: most escapes are of other text, and this tells so at once. */
-  readonly #isInner = new Uint8Array(PAIRS / 8);
+  /** By the first byte that an escape stands for: numbers of the values that begin with it. */
+  readonly #first = new Map<number, number[]>();
+  readonly #isFirst = new Uint8Array(256);
+  /** By hash: the first place of a chain. */
+  readonly #heads: Int32Array;
+  /** By place: the next one of its chain, the number of its value, and its offset in it. */
+  readonly #next: Int32Array;
+  readonly #number: Uint16Array;
+  readonly #offset: Uint16Array;
 
+  /** Values have at most 65,535 bytes each; there are at most as many of them. */
   constructor(values: readonly Buffer[]) {
     this.#values = values;
     const hasSpace = values.some((value) => value.includes(SPACE));
     this.#introducers = values.length === 0 ? [] : INTRODUCERS.filter((byte) => byte !== PLUS || hasSpace);
-    values.forEach((value, number) => this.#add(value, number));
+    const places = values.reduce((sum, { length }) => sum + length - 1, 0);
+    this.#heads = new Int32Array(2 ** Math.ceil(Math.log2(2 * places + 2))).fill(NONE);
+    this.#next = new Int32Array(places);
+    this.#number = new Uint16Array(places);
+    this.#offset = new Uint16Array(places);
+    let place = 0;
+    values.forEach((value, number) => {
+      const first = value[0] as number;
+      this.#isFirst[first] = 1;
+      this.#first.set(first, [...(this.#first.get(first) ?? []), number]);
+      for (let offset = 1; offset < value.length; offset += 1, place += 1) {
+        const hash = this.#hash(value[offset - 1] as number, value[offset] as number);
+        this.#next[place] = this.#heads[hash] as number;
+        this.#heads[hash] = place;
+        this.#number[place] = number;
+        this.#offset[place] = offset;
+      }
+    });
   }
 
-  #add(value: Buffer, number: number): void {
-    const first = value[0] as number;
-    (this.#first[first] ??= []).push(number, 0);
-    for (let offset = 1; offset < value.length; offset += 1) {
-      const key = pairKey(value[offset - 1] as number, value[offset] as number);
-      const places = this.#inner.get(key);
-      if (places === undefined) this.#inner.set(key, [number, offset]);
-      else places.push(number, offset);
-      this.#isInner[key >> 3] = (this.#isInner[key >> 3] as number) | (1 << (key & 7));
-    }
+  /** Size of the tables in memory; roughly. */
+  get byteLength(): number {
+    return this.#heads.byteLength + this.#next.length * (4 + 2 + 2);
+  }
+
+  #hash(before: number, byte: number): number {
+    return ((before << 5) ^ (before >> 2) ^ byte) & (this.#heads.length - 1);
   }
 
   /** Number of the value, start and end of each occurrence, one after the other, in no order; null for none. */
   scan(data: Buffer): number[] | null {
     let found: number[] | null = null;
     for (const introducer of this.#introducers) {
-      for (let at = data.indexOf(introducer); at >= 0; at = nextByte(data, introducer, at + 1)) {
+      let gap = Number.POSITIVE_INFINITY;
+      for (let at = data.indexOf(introducer); at >= 0;) {
         found = this.#examine(data, at, found);
+        const next = gap < NEAR_BYTES ? nextByte(data, introducer, at + 1) : data.indexOf(introducer, at + 1);
+        gap = next - at;
+        at = next;
       }
     }
     return found;
@@ -59,39 +80,46 @@ export class EscapedSearch {
     const escape = readEscape(data, at);
     if (escape < 0) return found;
     const byte = firstByte(escape);
-    const key = at === 0 ? 0 : pairKey(data[at - 1] as number, byte);
-    const isInner = ((this.#isInner[key >> 3] as number) & (1 << (key & 7))) !== 0;
-    const first = this.#first[byte];
     let result = found;
-    if (first !== undefined) result = this.#tryPlaces(first, { data, at, escape, found: result });
-    if (isInner) result = this.#tryPlaces(this.#inner.get(key) as Places, { data, at, escape, found: result });
+    if (this.#isFirst[byte] === 1) {
+      for (const number of this.#first.get(byte) as number[]) {
+        result = this.#tryPlace({ data, at, escape, number, offset: 0 }, result);
+      }
+    }
+    if (at === 0) return result;
+    const before = data[at - 1] as number;
+    let place = this.#heads[this.#hash(before, byte)] as number;
+    for (; place !== NONE; place = this.#next[place] as number) {
+      const number = this.#number[place] as number;
+      const offset = this.#offset[place] as number;
+      const value = this.#values[number] as Buffer;
+      if (value[offset - 1] !== before || value[offset] !== byte) continue;
+      result = this.#tryPlace({ data, at, escape, number, offset }, result);
+    }
     return result;
   }
 
-  #tryPlaces(
-    places: Places,
-    here: { data: Buffer; at: number; escape: number; found: number[] | null },
-  ): number[] | null {
-    const { data, at, escape } = here;
-    let { found } = here;
-    for (let index = 0; index < places.length; index += 2) {
-      const value = this.#values[places[index] as number] as Buffer;
-      const offset = places[index + 1] as number;
-      const start = at - offset;
-      if (start < 0 || !endsAlike(data, start, { value, length: offset - 1 })) continue;
-      const matched = matchedBytes(escape, value, offset);
-      if (matched === 0) continue;
-      const end = matchRest(value, offset + matched, { data, at: at + escapeLength(escape) });
-      if (end < 0) continue;
-      found ??= [];
-      found.push(places[index] as number, start, end);
-    }
-    return found;
+  #tryPlace(here: Place, found: number[] | null): number[] | null {
+    const { data, at, escape, number, offset } = here;
+    const value = this.#values[number] as Buffer;
+    const start = at - offset;
+    const matched = matchedBytes(escape, value, offset);
+    if (matched === 0 || start < 0 || !startsAlike(data, start, { value, length: offset - 1 })) return found;
+    const end = matchRest(value, offset + matched, { data, at: at + escapeLength(escape) });
+    if (end < 0) return found;
+    const result = found ?? [];
+    result.push(number, start, end);
+    return result;
   }
 }
 
-function pairKey(before: number, byte: number): number {
-  return (before << 8) | byte;
+/** An escape in the data, and where in which value it may be. */
+interface Place {
+  readonly data: Buffer;
+  readonly at: number;
+  readonly escape: number;
+  readonly number: number;
+  readonly offset: number;
 }
 
 /** Like `indexOf`, but without a native call for each byte of text that is full of escapes. */
@@ -102,7 +130,7 @@ function nextByte(data: Buffer, byte: number, from: number): number {
 }
 
 /** Whether the data from `start` are the first `length` bytes of the value, compared from the end. */
-function endsAlike(data: Buffer, start: number, prefix: { value: Buffer; length: number }): boolean {
+function startsAlike(data: Buffer, start: number, prefix: { value: Buffer; length: number }): boolean {
   for (let index = prefix.length - 1; index >= 0; index -= 1) {
     if (data[start + index] !== prefix.value[index]) return false;
   }

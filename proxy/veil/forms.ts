@@ -27,7 +27,7 @@ export type FormSelection = 'all' | 'raw';
 
 /** Rough cost in memory of finding a literal, and of finding a value's escaped forms for each of its bytes. */
 const LITERAL_COST_BYTES = 400;
-const ESCAPED_COST_BYTES = 48;
+const ESCAPED_COST_BYTES = 24;
 
 /** Whether a value is long enough that its occurrence in a response is no accident. */
 export function isVeilable(value: Buffer): boolean {

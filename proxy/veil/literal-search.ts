@@ -3,48 +3,46 @@
 /** Bytes that are hashed together; every literal is at least this long. */
 const BLOCK = 3;
 /** Longer windows skip further, but fill the table with more blocks. */
-const WINDOW_MAX = 20;
+const WINDOW_MAX = 32;
 const TABLE_BITS_MIN = 9;
-const TABLE_BITS_MAX = 15;
+const TABLE_BITS_MAX = 16;
+/** Rough size of a literal's place in its bucket. */
+const BUCKET_BYTES = 80;
 
-/**
- * A compiled set of literals. The table says for the hash of each three bytes how far the window may move on at least;
- * where it may not move at all, it holds the negated number of the bucket of literals whose window ends so.
- */
+/** A compiled set of literals. */
 export class LiteralSearch {
   readonly #literals: readonly Buffer[];
   readonly #window: number;
-  readonly #table: Int16Array;
+  /** For the hash of each three bytes, how far the window may move on when it ends with them. */
+  readonly #shifts: Uint8Array;
   readonly #mask: number;
-  readonly #buckets: number[][] = [[]];
+  /** By the hash of the three bytes that their windows end with: numbers of literals. */
+  readonly #buckets = new Map<number, number[]>();
 
-  /** Literals have at least 3 bytes; there are at most 32,767 of them. */
+  /** Literals have at least 3 bytes. */
   constructor(literals: readonly Buffer[]) {
     this.#literals = literals;
     this.#window = literals.reduce((shortest, { length }) => Math.min(shortest, length), WINDOW_MAX);
     const size = 2 ** tableBits(literals.length * this.#window);
     this.#mask = size - 1;
-    this.#table = new Int16Array(size).fill(this.#window - BLOCK + 1);
-    for (const literal of literals) this.#allowShifts(literal);
-    literals.forEach((literal, index) => this.#addToBucket(literal, index));
+    this.#shifts = new Uint8Array(size).fill(this.#window - BLOCK + 1);
+    literals.forEach((literal, index) => this.#add(literal, index));
   }
 
-  #allowShifts(literal: Buffer): void {
+  /** Size of the tables in memory; roughly. */
+  get byteLength(): number {
+    return this.#shifts.length + this.#literals.length * BUCKET_BYTES;
+  }
+
+  #add(literal: Buffer, index: number): void {
     for (let end = BLOCK - 1; end < this.#window; end += 1) {
       const hash = this.#hash(literal, end);
-      this.#table[hash] = Math.min(this.#table[hash] as number, this.#window - 1 - end);
+      this.#shifts[hash] = Math.min(this.#shifts[hash] as number, this.#window - 1 - end);
     }
-  }
-
-  #addToBucket(literal: Buffer, index: number): void {
     const hash = this.#hash(literal, this.#window - 1);
-    const entry = this.#table[hash] as number;
-    if (entry < 0) {
-      (this.#buckets[-entry] as number[]).push(index);
-      return;
-    }
-    this.#table[hash] = -this.#buckets.length;
-    this.#buckets.push([index]);
+    const bucket = this.#buckets.get(hash);
+    if (bucket === undefined) this.#buckets.set(hash, [index]);
+    else bucket.push(index);
   }
 
   #hash(bytes: Buffer, end: number): number {
@@ -53,31 +51,23 @@ export class LiteralSearch {
 
   /** Number of the literal and offset of each occurrence, one after the other, in order of offset; null for none. */
   scan(data: Buffer): number[] | null {
-    const table = this.#table;
+    const shifts = this.#shifts;
     const mask = this.#mask;
     const { length } = data;
     let found: number[] | null = null;
     let end = this.#window - 1;
     while (end < length) {
-      const hash = hashOf(data[end - 2] as number, data[end - 1] as number, data[end] as number);
-      const shift = table[hash & mask] as number;
+      const hash = hashOf(data[end - 2] as number, data[end - 1] as number, data[end] as number) & mask;
+      const shift = shifts[hash] as number;
       if (shift > 0) {
         end += shift;
         continue;
       }
-      found = this.#verify(data, { bucket: -shift, start: end - this.#window + 1, found });
-      end += 1;
-    }
-    return found;
-  }
-
-  #verify(data: Buffer, at: { bucket: number; start: number; found: number[] | null }): number[] | null {
-    let { found } = at;
-    for (const index of this.#buckets[at.bucket] as number[]) {
-      if (startsWithAt(data, at.start, this.#literals[index] as Buffer)) {
-        found ??= [];
-        found.push(index, at.start);
+      for (const index of this.#buckets.get(hash) as number[]) {
+        const start = end - this.#window + 1;
+        if (startsWithAt(data, start, this.#literals[index] as Buffer)) (found ??= []).push(index, start);
       }
+      end += 1;
     }
     return found;
   }
@@ -97,7 +87,7 @@ export function startsWithAt(data: Buffer, offset: number, literal: Buffer): boo
   return true;
 }
 
-/** Eight slots for each block keep most text at the full shift. */
+/** Four slots for each block keep most text at the full shift. */
 function tableBits(blocks: number): number {
-  return Math.min(Math.max(Math.ceil(Math.log2(Math.max(blocks, 1) * 8)), TABLE_BITS_MIN), TABLE_BITS_MAX);
+  return Math.min(Math.max(Math.ceil(Math.log2(Math.max(blocks, 1) * 4)), TABLE_BITS_MIN), TABLE_BITS_MAX);
 }

@@ -26,6 +26,8 @@ export interface VeilContents {
 }
 
 const LINE_FEED = 0x0a;
+/** Rough size of the objects that describe a literal. */
+const LITERAL_BYTES = 250;
 
 interface CompiledLiteral extends LiteralForm {
   readonly credential: number;
@@ -74,6 +76,13 @@ export class Veil {
       escaped,
     };
     return new Veil(compiled, []);
+  }
+
+  /** Size in memory; roughly. */
+  get byteLength(): number {
+    const { literals, literalSearch, escapedSearch } = this.#compiled;
+    const bytes = literals.reduce((sum, literal) => sum + literal.bytes.length + LITERAL_BYTES, 0);
+    return bytes + literalSearch.byteLength + escapedSearch.byteLength;
   }
 
   get unopened(): readonly string[] {

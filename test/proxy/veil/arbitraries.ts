@@ -27,6 +27,8 @@ const noise = fc.oneof(
   fc.stringMatching(/^[A-Za-z0-9+/_-]{0,5}$/),
 );
 
+const randomBytes = fc.uint8Array({ maxLength: 12 }).map((array) => Buffer.from(array));
+
 /** Values of every UTF-8 plane, and ones that are full of escapes or repeat themselves. */
 export const secretValue = fc
   .oneof(
@@ -106,6 +108,7 @@ export const echoCase: fc.Arbitrary<EchoCase> = fc
       fc.oneof(
         echoes,
         noise.map((text) => Buffer.from(text)),
+        randomBytes,
       ),
       { maxLength: 8 },
     );

@@ -1,8 +1,9 @@
 import t from 'tap';
 import type { RawHeaders } from '../../../proxy/exchange.ts';
-import { VEIL_COMPILED_BYTES_MAX } from '../../../model/limits.ts';
+import { VEIL_COMPILED_BYTES_MAX, VEILS_KEPT_BYTES_MAX } from '../../../model/limits.ts';
+import type { SessionPolicy } from '../../../model/ports.ts';
 import { narrowAcceptEncoding } from '../../../proxy/veil/accept-encoding.ts';
-import { compileVeil, sweepVeils } from '../../../proxy/veil/compile.ts';
+import { compileVeil, dropVeils, sweepVeils } from '../../../proxy/veil/compile.ts';
 import { sessionPolicy } from '../../support/policies.ts';
 import { PLACEHOLDER, placeholderOf } from './echoes.ts';
 
@@ -73,6 +74,30 @@ void t.test('what was not used between two sweeps is dropped, and compiled anew 
   sweepVeils();
   sweepVeils();
   t.not(compileVeil(policy, 'a.test'), second);
+});
+
+void t.test('all that is kept is bounded, and a stop drops it', async (t) => {
+  const create = (number: number): SessionPolicy =>
+    sessionPolicy(
+      Array.from({ length: 24 }, (_, index) => ({
+        value: `${number}-${index}-${'x'.repeat(32_000)}`,
+        placeholder: placeholderOf(index),
+      })),
+    );
+  const oldest = create(0);
+  const before = compileVeil(oldest, 'a.test');
+  let bytes = 0;
+  let last = oldest;
+  for (let number = 1; bytes <= VEILS_KEPT_BYTES_MAX; number += 1) {
+    last = create(number);
+    bytes += compileVeil(last, 'a.test')?.byteLength ?? Number.NaN;
+  }
+  const newest = compileVeil(last, 'a.test');
+  t.equal(compileVeil(last, 'a.test'), newest);
+  t.not(compileVeil(oldest, 'a.test') === before, true, 'the oldest had made room');
+  dropVeils();
+  t.not(compileVeil(last, 'a.test') === newest, true);
+  dropVeils();
 });
 
 void t.test('hosts that a sandbox makes up do not pile up', async (t) => {

@@ -6,7 +6,7 @@ import { sessionPolicy } from '../../support/policies.ts';
 
 export const PLACEHOLDER = 'kvph_00010001000100010001000100010001';
 /** Holds a character of each kind that some form treats in its own way. */
-export const VALUE = 'se/cr+et "é\'&\\<value>~😀';
+export const VALUE = 'se/cr+et "é☃\'&\\<value>~😀';
 
 /** The veil of credentials with these values, with numbered placeholders. */
 export function veilOf(...values: readonly (string | Buffer)[]): Veil {

@@ -1,38 +1,12 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { FrameParser, isControl, OPCODE, WebSocketFault, writeFrame } from '../../../proxy/swap/websocket-frames.ts';
+import { OPCODE, WebSocketFault, writeFrame } from '../../../proxy/swap/websocket-frames.ts';
+import { CORPUS } from '../../fuzz/veil-corpus.ts';
 import { createWebSocketVeil } from '../../../proxy/veil/websocket-veil.ts';
 import { compileVeil } from '../../../proxy/veil/compile.ts';
 import { sessionPolicy } from '../../support/policies.ts';
-import { echoCase } from './arbitraries.ts';
-import { credentialsOf, cut, oneByteEach, PLACEHOLDER, textForms, VALUE, veilOf } from './echoes.ts';
-import { referenceVeil } from './reference.ts';
-
-function frame(opcode: number, text: string | Buffer, fin = true): Buffer {
-  return writeFrame({ opcode, fin, isMasked: false, payload: [Buffer.from(text)] });
-}
-
-/** Messages and control frames as a client takes them, in order. */
-function read(bytes: Buffer): string[] {
-  const parser = new FrameParser({ isMasked: false });
-  const result: string[] = [];
-  let message = '';
-  for (const piece of parser.push(Buffer.from(bytes))) {
-    if (isControl(piece.opcode)) result.push(`${piece.opcode}:${piece.payload.toString('latin1')}`);
-    else {
-      if (piece.isFirst && piece.opcode !== OPCODE.continuation) message = `${piece.opcode}:`;
-      message += piece.payload.toString('latin1');
-      if (piece.fin && piece.isLast) result.push(Buffer.from(message, 'latin1').toString());
-    }
-  }
-  return result;
-}
-
-async function pushAll(veil: { push(bytes: Buffer): Promise<Buffer[]> }, chunks: readonly Buffer[]): Promise<Buffer> {
-  const out: Buffer[] = [];
-  for (const chunk of chunks) out.push(...(await veil.push(Buffer.from(chunk))));
-  return Buffer.concat(out);
-}
+import { cut, oneByteEach, PLACEHOLDER, textForms, VALUE, veilOf } from './echoes.ts';
+import { frame, pushAll, readMessages, webSocketProperty } from './properties.ts';
 
 void t.test('messages are veiled in every form, whole, fragmented and one byte at a time', async (t) => {
   const current = veilOf(VALUE);
@@ -55,7 +29,7 @@ void t.test('messages are veiled in every form, whole, fragmented and one byte a
     ];
     for (const chunks of [[bytes], cut(bytes, 5, 40, 90), oneByteEach(bytes)]) {
       const veil = createWebSocketVeil({ currentVeil: async () => current });
-      t.strictSame(read(await pushAll(veil, chunks)), wanted, name);
+      t.strictSame(readMessages(await pushAll(veil, chunks)), wanted, name);
       t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
       t.equal(veil.impossible(), false);
     }
@@ -70,7 +44,7 @@ void t.test('the policy is asked anew for each message, and without a veil it pa
   const fragments = [frame(OPCODE.text, 'first-', false), frame(OPCODE.continuation, 'value second-value')];
   const bytes = [...fragments, frame(OPCODE.text, text), ...fragments].map((piece) => Buffer.from(piece));
   const out = await pushAll(veil, bytes);
-  t.strictSame(read(out), [`1:${PLACEHOLDER} second-value`, `1:first-value ${PLACEHOLDER}`, `1:${text}`]);
+  t.strictSame(readMessages(out), [`1:${PLACEHOLDER} second-value`, `1:first-value ${PLACEHOLDER}`, `1:${text}`]);
   t.ok(out.includes(Buffer.concat(fragments)), 'with its own fragments');
   t.equal(asked, 3);
   t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
@@ -83,7 +57,7 @@ void t.test('malformed frames, a policy that cannot be read, and values that can
   await t.rejects(failing.push(frame(OPCODE.text, 'x')), { message: 'no store' });
   const policy = sessionPolicy([{ value: null, placeholder: PLACEHOLDER }]);
   const blind = createWebSocketVeil({ currentVeil: async () => compileVeil(policy, 'api.test') });
-  t.strictSame(read(await pushAll(blind, [frame(OPCODE.text, 'x')])), ['1:x']);
+  t.strictSame(readMessages(await pushAll(blind, [frame(OPCODE.text, 'x')])), ['1:x']);
   t.equal(blind.impossible(), true);
 });
 
@@ -109,18 +83,6 @@ void t.test('fragments are the same for right and wrong guesses of every length'
 });
 
 void t.test('random messages equal the plain reference', async (t) => {
-  await fc.assert(
-    fc.asyncProperty(echoCase, async ({ values, body, chunks }) => {
-      const current = veilOf(...values);
-      const veil = createWebSocketVeil({ currentVeil: async () => current });
-      const fragments = chunks.map((chunk, index) =>
-        frame(index === 0 ? OPCODE.binary : OPCODE.continuation, chunk, index === chunks.length - 1),
-      );
-      const [message] = read(await pushAll(veil, fragments));
-      const wanted = referenceVeil(body, credentialsOf(...values)).bytes.toString();
-      if (message !== `2:${wanted}`) throw new Error(`${String(message)} is not ${wanted}`);
-    }),
-    { numRuns: 100 },
-  );
+  await fc.assert(webSocketProperty, { numRuns: 100, examples: CORPUS.map((echo) => [echo]) });
   t.pass();
 });

@@ -15,7 +15,7 @@ import {
 } from './config-source.ts';
 
 /** A certificate chain and its key, checked against each other. */
-export interface TlsIdentity {
+interface TlsIdentity {
   readonly certPem: string;
   readonly keyPem: Secret;
 }

@@ -8,15 +8,15 @@ import type { CaControl, CaExport, CaStatus, Clock, Logger } from '../model/port
 import { createId } from '../model/ids.ts';
 import { createReservedNameCheck } from '../model/reserved-names.ts';
 import { prepareDataDirectory } from '../store/data-directory.ts';
-import { openStore, type Store } from '../store/open-store.ts';
+import type { Store } from '../store/open-store.ts';
 import { openAdminToken, type AdminTokenSource } from './admin-token.ts';
 import type { Config } from './config.ts';
 import { Closers } from './closers.ts';
 import { DenialCounter } from './denial-counter.ts';
-import { openKeys } from './keys.ts';
 import { adminSocketPathOf, explainListenError, listenPrivately, prepareSocketPath } from './listen.ts';
 import { createLocalHost } from './local-host.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
+import { openConfiguredStore } from './open-parts.ts';
 import type { PlaneHost } from './plane-host.ts';
 import { VERSION } from './version.ts';
 import { createWorkerHost } from './worker-host.ts';
@@ -72,23 +72,14 @@ async function openParts(config: Config, options: DaemonOptions, closers: Closer
   const clock = options.clock ?? SYSTEM_CLOCK;
   const { logger } = options;
   const directoryWarnings = prepareDataDirectory(config.dataDir);
-  const keys = openKeys(config);
-  const store = await openStore({
-    directory: config.dataDir,
-    keys: keys.ring,
-    keySource: keys.source,
-    clock,
-    logger,
-    defaultNetworking: config.defaultNetworking,
-    auditRetention: { days: config.auditRetentionDays, bytesMax: config.auditBytesMax },
-  });
+  const { store, warnings: storeWarnings } = await openConfiguredStore(config, { clock, logger, role: 'owner' });
   closers.add(() => store.close());
   const root = await openRoot(store.sealedItems, { clock, hostName: hostname() });
   const token = openAdminToken(config);
   const ca = createCaExport(root, { upstreamCas: config.upstreamCaPem === null ? [] : [config.upstreamCaPem] });
   const metrics = createMetrics();
   closers.add(() => metrics.close());
-  const warnings = [...config.warnings, ...directoryWarnings, ...keys.warnings, ...store.warnings, ...token.warnings];
+  const warnings = [...config.warnings, ...directoryWarnings, ...storeWarnings, ...token.warnings];
   for (const warning of warnings) logger.warn({}, warning);
   const caListeners = new Set<() => void>();
   const caControl = announce(root, () => {

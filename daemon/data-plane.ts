@@ -34,7 +34,7 @@ export interface DataPlane {
 }
 
 /** The data plane's settings, from the configuration and the fixed limits. */
-export function proxySettingsOf(config: Config): ProxySettings {
+function proxySettingsOf(config: Config): ProxySettings {
   return {
     interceptionOn: config.interceptionOn,
     veilOn: config.veilOn,

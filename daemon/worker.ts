@@ -6,13 +6,12 @@ import { openRoot } from '../ca/root.ts';
 import { KeyveilError, StartError } from '../model/errors.ts';
 import type { Logger, TunnelGate } from '../model/ports.ts';
 import type { DenialSink } from '../proxy/denials.ts';
-import { openStore } from '../store/open-store.ts';
 import { Closers } from './closers.ts';
 import type { Config } from './config.ts';
 import { createDataPlane, type DataPlane } from './data-plane.ts';
-import { openKeys } from './keys.ts';
 import { explainListenError } from './listen.ts';
 import { createMetrics } from './metrics.ts';
+import { openConfiguredStore } from './open-parts.ts';
 import type { PrimaryMessage, WorkerMessage } from './worker-messages.ts';
 
 type StartMessage = Extract<PrimaryMessage, { kind: 'start' }>;
@@ -75,17 +74,7 @@ async function start(
 ): Promise<RunningWorker> {
   const clock = { now: () => Date.now() };
   const { closers } = run;
-  const { ring, source } = openKeys(config);
-  const store = await openStore({
-    directory: config.dataDir,
-    keys: ring,
-    keySource: source,
-    clock,
-    logger,
-    role: 'member',
-    defaultNetworking: config.defaultNetworking,
-    auditRetention: { days: config.auditRetentionDays, bytesMax: config.auditBytesMax },
-  });
+  const { store } = await openConfiguredStore(config, { clock, logger, role: 'member' });
   closers.add(() => store.close());
   const root = await openRoot(store.sealedItems, { clock, hostName: hostname() });
   const policies = store.openPolicies();

@@ -51,7 +51,7 @@ export interface EnvironmentStore {
 }
 
 /** A session with the token that was made for it just now, the only time that it exists outside the sandbox. */
-export interface SessionWithToken {
+interface SessionWithToken {
   readonly session: Session;
   /** 32 random bytes in base64url. */
   readonly token: string;

@@ -13,11 +13,6 @@ export type ClientHello =
   | { readonly kind: 'malformed' }
   | { readonly kind: 'hello'; /** As sent; null when the extension is missing. */ readonly serverName: string | null };
 
-/** Whether a connection that begins with this byte speaks TLS. */
-export function looksLikeTls(firstByte: number): boolean {
-  return firstByte === HANDSHAKE_RECORD;
-}
-
 class Reader {
   offset = 0;
   readonly bytes: Buffer;

@@ -73,7 +73,7 @@ export function readHttp1Request(request: IncomingMessage): ClientRequest {
 }
 
 /** A reply over Node's ServerResponse, with fields in the order and case given. */
-export class Http1Reply implements ClientReply {
+class Http1Reply implements ClientReply {
   onDrain: (() => void) | null = null;
   onAbort: (() => void) | null = null;
   onFinish: (() => void) | null = null;

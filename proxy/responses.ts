@@ -41,7 +41,7 @@ function quote(text: string): string {
 }
 
 /** `Proxy-Status` of a refusal or failure. */
-export function describeError(code: ErrorCode, host: string): string {
+function describeError(code: ErrorCode, host: string): string {
   const error = PROXY_STATUS_ERRORS[code] ?? 'proxy_internal_error';
   return `keyveil; error=${error}; details=${quote(host === '' ? code : `${code}: ${host}`)}`;
 }

@@ -5,7 +5,7 @@ import type { Socket } from 'node:net';
 import { normaliseHost } from '../model/authority.ts';
 
 /** Why a handshake did not end in a session. */
-export type HandshakeFailure = 'sni_mismatch' | 'tls_handshake_failed';
+type HandshakeFailure = 'sni_mismatch' | 'tls_handshake_failed';
 
 export type HandshakeResult =
   | { readonly ok: true; readonly socket: TLSSocket; readonly protocol: 'h2' | 'http/1.1' }

@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { relay, type RelayCounts } from './relay.ts';
 
 /** Rewrites one direction: takes bytes as they came, gives bytes to send on. */
-export interface FrameRewriter {
+interface FrameRewriter {
   /** Rejects when a frame is malformed or a value can't be opened. */
   push(bytes: Buffer): Promise<readonly Buffer[]> | readonly Buffer[];
 }
@@ -77,7 +77,7 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
 }
 
 /** Whether an error only says that one of the two connections has gone. */
-export function isDisconnect(error: unknown): boolean {
+function isDisconnect(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
   return (
     code === 'ERR_STREAM_PREMATURE_CLOSE' ||

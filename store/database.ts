@@ -161,7 +161,7 @@ export function openOwnedDatabase(path: string, kind: DatabaseKind): OpenedDatab
   } else {
     requireSqliteHeader(path);
   }
-  return { database: openChecked(path, kind), warnings };
+  return { database: openChecked(path, kind, false), warnings };
 }
 
 // A log without its database is what is left when the database itself was lost: to start anew would hide that.
@@ -172,11 +172,12 @@ function requireNoRemains(path: string): void {
   );
 }
 
-function openChecked(path: string, kind: DatabaseKind): Database {
-  const database = new Sqlite(path, { fileMustExist: true });
+// A copy that is only looked at is left without the settings of a database in use, which would write to it.
+function openChecked(path: string, kind: DatabaseKind, readonly: boolean): Database {
+  const database = new Sqlite(path, { fileMustExist: true, readonly });
   try {
     requireOurs(database, path, kind);
-    applySettings(database, false);
+    if (!readonly) applySettings(database, false);
     requireSound(database, path, kind);
     return database;
   } catch (error) {
@@ -196,15 +197,7 @@ export function openConnection(path: string, options: { readonly readonly: boole
 export function openForeignCopy(path: string, kind: DatabaseKind): Database {
   if (statOrNull(path)?.isFile() !== true) throw new StartError(`${path} is not there or not a plain file.`);
   requireSqliteHeader(path);
-  const database = new Sqlite(path, { fileMustExist: true, readonly: true });
-  try {
-    requireOurs(database, path, kind);
-    requireSound(database, path, kind);
-    return database;
-  } catch (error) {
-    database.close();
-    throw error instanceof StartError ? error : damaged(path, `opening it failed with ${faultCodeOf(error)}`, error);
-  }
+  return openChecked(path, kind, true);
 }
 
 /** Opens a file as a bare database, for nothing but its locks. */
@@ -219,7 +212,7 @@ export function databaseBytes(database: Database): number {
 }
 
 /** SQLite's name of an error, such as `SQLITE_BUSY`; null for errors of other kinds. */
-export function sqliteCodeOf(error: unknown): string | null {
+function sqliteCodeOf(error: unknown): string | null {
   return error instanceof Sqlite.SqliteError ? error.code : null;
 }
 

@@ -7,7 +7,7 @@ import type { KeyRing } from './key-ring.ts';
 import { isSameRow } from './policy-rows.ts';
 
 /** The columns that decide whether an opened value still holds. */
-export type SealedRow = BoundColumns & Pick<CredentialRow, 'sealing_key' | 'sealed_value'>;
+type SealedRow = BoundColumns & Pick<CredentialRow, 'sealing_key' | 'sealed_value'>;
 
 interface Opened {
   row: SealedRow;

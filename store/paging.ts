@@ -8,7 +8,7 @@ export interface SequencedRow {
   readonly seq: number;
 }
 
-export type ListedTable = 'vaults' | 'credentials' | 'environments' | 'sessions' | 'admin_tokens';
+type ListedTable = 'vaults' | 'credentials' | 'environments' | 'sessions' | 'admin_tokens';
 
 function encodeCursor(table: ListedTable, seq: number): string {
   return Buffer.from(`${table}:${seq}`, 'latin1').toString('base64url');

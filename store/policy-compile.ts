@@ -10,7 +10,7 @@ import type { OpenedValues } from './opened-values.ts';
 import { isSameRow, type PolicyCredentialRow, type PolicyRows } from './policy-rows.ts';
 
 /** A credential and the row that it was compiled from. */
-export interface CompiledCredential {
+interface CompiledCredential {
   readonly row: PolicyCredentialRow;
   readonly credential: PolicyCredential;
 }

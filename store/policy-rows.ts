@@ -9,11 +9,11 @@ import type { EnvironmentRow } from './environments.ts';
 import type { SessionRow } from './session-rows.ts';
 import { createEmergencyStopReader } from './small-stores.ts';
 
-export type PolicySessionRow = Pick<
+type PolicySessionRow = Pick<
   SessionRow,
   'id' | 'token_hash' | 'vault_ids' | 'environment_id' | 'denial_limit' | 'expires_at' | 'suspended_at' | 'archived_at'
 >;
-export type PolicyEnvironmentRow = Pick<EnvironmentRow, 'networking' | 'allowed_private_cidrs'>;
+type PolicyEnvironmentRow = Pick<EnvironmentRow, 'networking' | 'allowed_private_cidrs'>;
 export type PolicyCredentialRow = Pick<
   CredentialRow,
   | 'id'
@@ -27,7 +27,7 @@ export type PolicyCredentialRow = Pick<
   | 'sealing_key'
   | 'sealed_value'
 >;
-export type ArchivedRow = Pick<CredentialRow, 'id' | 'secret_name'> & { readonly placeholder: string };
+type ArchivedRow = Pick<CredentialRow, 'id' | 'secret_name'> & { readonly placeholder: string };
 
 export interface PolicyRows {
   readonly session: PolicySessionRow;

@@ -23,7 +23,7 @@ export interface Lease {
   release(): void;
 }
 
-export interface BodyUsage {
+interface BodyUsage {
   readonly memoryBytes: number;
   readonly spoolBytes: number;
   readonly spoolFiles: number;

@@ -7,7 +7,7 @@ import type { ArchivedPlaceholder, PolicyCredential, SessionPolicy } from '../..
 import type { Secret } from '../../model/secret.ts';
 import { createScanner, type PlaceholderScanner } from './scanner.ts';
 
-export type SwapDecision = 'swap' | MissReason;
+type SwapDecision = 'swap' | MissReason;
 
 /** One placeholder and what becomes of it. */
 export interface PlanEntry {

@@ -9,7 +9,7 @@ import {
 export type Haystack = string | Buffer;
 
 /** A placeholder that was found: `bytes[start, end)` is the one at `index` of the list that the scanner was made of. */
-export interface PlaceholderMatch {
+interface PlaceholderMatch {
   readonly start: number;
   readonly end: number;
   readonly index: number;

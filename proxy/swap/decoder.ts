@@ -18,6 +18,8 @@ import { createTurnstile } from './turnstile.ts';
 const turnstile = createTurnstile(INFLATING_STREAMS_MAX);
 
 const ZLIB_HEADER_BYTES = 2;
+/** Decoded bytes that may wait for a slow reader; its engine holds 16 KiB more. */
+const DECODED_BUFFER_BYTES = 64 * 1024;
 
 /** Encoded bytes in, decoded bytes out; what a write can give comes out at once. Fails with a `ContentCodingError`. */
 export class Decoder extends Transform {
@@ -42,7 +44,7 @@ export class Decoder extends Transform {
   #lastInput: Buffer = Buffer.alloc(0);
 
   constructor(coding: ContentCoding, limits: DecoderLimits) {
-    super();
+    super({ readableHighWaterMark: DECODED_BUFFER_BYTES });
     this.#limits = limits;
     if (coding === 'deflate') this.#format = null;
     else this.#format = coding === 'x-gzip' ? 'gzip' : coding;
@@ -161,10 +163,6 @@ export class Decoder extends Transform {
   }
 
   #takeTurn(start: () => void): void {
-    if (this.#hasTurn) {
-      start();
-      return;
-    }
     // One place in line for each stream: one that held a place while it waited for another would block all.
     this.#starts.push(start);
     if (this.#starts.length > 1) return;

@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
 import { test } from 'tap';
 import zlib from 'node:zlib';
+import { KeyveilError } from '../../../model/errors.ts';
 import { OBSERVED_BODY_BYTES_MAX } from '../../../model/limits.ts';
+import type { PolicyCredential } from '../../../model/ports.ts';
 import { headerValue, type RawHeaders } from '../../../proxy/exchange.ts';
 import { prepareBody } from '../../../proxy/swap/body.ts';
 import { bodyClassOf } from '../../../proxy/swap/body-class.ts';
@@ -69,6 +71,7 @@ test('an unchanged body of known length keeps its bytes, its fields and its leng
   const gzipped = zlib.gzipSync(`{"a":"kvph_ ${TWO}"}`, { level: 9 });
   for (const [body, more] of [
     [Buffer.from('{"no":"kvph_ here"}'), []],
+    [Buffer.from('kvph_ and kvph_One'), []],
     [gzipped, ['Content-Encoding', 'gzip', 'Content-MD5', 'as it was', 'Digest', 'x=y']],
   ] as const) {
     for (const mode of ['buffered', 'spooled'] as const) {
@@ -352,6 +355,42 @@ test('a value that can not be opened refuses the request before anything is sent
     resources: bench.resources(),
   });
   await t.rejects(readAll(prepared.body), { code: 'credential_unreadable' });
+});
+
+test('a value that can be opened once and not again leaves nothing reserved', async (t) => {
+  const [credential] = sessionPolicy([{ placeholder: ONE, value: 'real' }]).credentials;
+  let opened = 0;
+  const policy = {
+    ...sessionPolicy([]),
+    credentials: [
+      {
+        ...(credential as PolicyCredential),
+        open() {
+          opened += 1;
+          if (opened > 1) throw new KeyveilError('credential_unreadable', 'The row was damaged just now.');
+          return (credential as PolicyCredential).open();
+        },
+      },
+    ],
+  };
+  const plan = compileSwapPlan(policy, TARGET) as SwapPlan;
+  const resources = bench.resources();
+  const attempt = send({ plan, headers: [], chunks: [Buffer.from(ONE)], mode: 'buffered', resources });
+  await t.rejects(attempt, { code: 'credential_unreadable' });
+  t.equal(resources.usage().memoryBytes, 0);
+});
+
+test('a length that does not change with the swap stays in its field', async (t) => {
+  const plan = planOf({ placeholder: ONE, value: 'v'.repeat(ONE.length) });
+  const sent = await send({
+    plan,
+    headers: ['A', 'b'],
+    chunks: [Buffer.from(ONE)],
+    mode: 'buffered',
+    resources: bench.resources(),
+  });
+  t.same(sent.headers, ['A', 'b', 'content-length', String(ONE.length)]);
+  t.equal(sent.body.toString(), 'v'.repeat(ONE.length));
 });
 
 test('a body that ends early, fails or is aborted is never taken for complete', async (t) => {

@@ -1,7 +1,9 @@
 // Content codings: decoding as a stream, bombs, turns at the thread pool, and stored blocks.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { Readable } from 'node:stream';
 import { test } from 'tap';
+import { setImmediate } from 'node:timers/promises';
 import zlib from 'node:zlib';
 import {
   ContentCodingError,
@@ -11,7 +13,7 @@ import {
   type DecoderLimits,
 } from '../../../proxy/swap/content-coding.ts';
 import { decodeChunks } from '../../../proxy/swap/body-streams.ts';
-import { createDecoder } from '../../../proxy/swap/decoder.ts';
+import { createDecoder, type Decoder } from '../../../proxy/swap/decoder.ts';
 import {
   adler32,
   encodeStored,
@@ -127,18 +129,64 @@ test('a bomb is stopped where its ratio shows', async (t) => {
 });
 
 test('many streams take turns: all end, and a slow reader keeps none of them waiting', async (t) => {
-  const encoded = cut(zlib.gzipSync(Buffer.alloc(2_000_000)), 200);
+  const whole = zlib.gzipSync(Buffer.alloc(2_000_000));
   const slow = [createDecoder('gzip'), createDecoder('gzip'), createDecoder('gzip')];
-  for (const decoder of slow) for (const chunk of encoded.slice(0, 5)) decoder.write(chunk);
-  const sizes = await Promise.all(Array.from({ length: 6 }, async () => (await decode('gzip', encoded)).body.length));
+  for (const decoder of slow) {
+    for (const chunk of cut(whole, 700)) decoder.write(chunk);
+    decoder.end();
+  }
+  const sizes = await Promise.all(
+    Array.from({ length: 6 }, async (_, index) => (await decode('gzip', cut(whole, 300 * (index + 1)))).body.length),
+  );
   t.same(sizes, Array(6).fill(2_000_000));
-  let bytes = 0;
-  const last = slow[2] as (typeof slow)[number];
-  for (const chunk of encoded.slice(5)) last.write(chunk);
-  last.end();
-  for await (const chunk of last) bytes += (chunk as Buffer).length;
-  t.equal(bytes, 2_000_000, 'a reader that comes late still gets all');
-  for (const decoder of slow) decoder.destroy();
+  const read = async (decoder: AsyncIterable<Buffer>): Promise<number> => {
+    let bytes = 0;
+    for await (const chunk of decoder) bytes += chunk.length;
+    return bytes;
+  };
+  t.same(await Promise.all(slow.map(read)), Array(3).fill(2_000_000), 'a reader that comes late still gets all');
+});
+
+test('a reader that waits until all is full, with others in line or without, gets all in order', async (t) => {
+  const plain = randomBytes(300_000);
+  const chunks = cut(zlib.gzipSync(plain, { level: 0 }), 10_000);
+  const large = zlib.gzipSync(Buffer.alloc(2_000_000));
+  const readSlowly = async (decoder: Decoder): Promise<boolean> => {
+    const read: Buffer[] = [];
+    while (!decoder.readableEnded) {
+      while (decoder.readableLength < decoder.readableHighWaterMark && !decoder.writableFinished) await setImmediate();
+      // What the thread pool had to do before this is done after it: the decoder stands still.
+      await decode('gzip', [zlib.gzipSync('x'), zlib.gzipSync('y')]);
+      read.push((decoder.read() as Buffer | null) ?? Buffer.alloc(0));
+      await setImmediate();
+    }
+    return Buffer.concat(read).equals(plain);
+  };
+  const ended = createDecoder('gzip');
+  for (const chunk of chunks) ended.write(chunk);
+  ended.end();
+  t.ok(await readSlowly(ended), 'written whole before it was read');
+  t.ok(await readSlowly(Readable.from(chunks).pipe(createDecoder('gzip'))), 'alone');
+  const others = [1, 2, 3].map(async () => (await decode('gzip', [large, large])).body.length);
+  const slow = [1, 2, 3].map(() => readSlowly(Readable.from(chunks).pipe(createDecoder('gzip'))));
+  t.same(await Promise.all(slow), [true, true, true]);
+  t.same(await Promise.all(others), [4_000_000, 4_000_000, 4_000_000]);
+});
+
+test('streams whose readers are fast give their place on after each turn', async (t) => {
+  const whole = zlib.gzipSync(Buffer.alloc(2_000_000));
+  const ended: number[] = [];
+  const runs = Array.from({ length: 5 }, async (_, index) => {
+    const decoder = createDecoder('gzip');
+    let bytes = 0;
+    decoder.on('data', (chunk: Buffer) => (bytes += chunk.length));
+    decoder.end(index === 4 ? zlib.gzipSync('small') : whole);
+    await once(decoder, 'end');
+    ended.push(index);
+    return bytes;
+  });
+  t.same(await Promise.all(runs), [2_000_000, 2_000_000, 2_000_000, 2_000_000, 5]);
+  t.equal(ended[0], 4, 'the small one does not wait for the large ones');
 });
 
 test('a stream that is destroyed while it waits for its turn gives the turn on', async (t) => {
@@ -148,7 +196,7 @@ test('a stream that is destroyed while it waits for its turn gives the turn on',
     decoder.resume();
     decoder.write(encoded);
   }
-  for (const decoder of decoders) decoder.destroy();
+  for (const decoder of decoders.reverse()) decoder.destroy();
   t.equal((await decode('gzip', [encoded])).body.length, 3_000_000);
 });
 

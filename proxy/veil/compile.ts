@@ -1,5 +1,5 @@
 // Compiles, and keeps while they are in use, the veils of sessions: one for each set of credentials that cover a host.
-import { VEIL_COMPILED_BYTES_MAX, VEILS_KEPT_BYTES_MAX } from '../../model/limits.ts';
+import { OPENED_VALUE_UNUSED_MS, VEIL_COMPILED_BYTES_MAX, VEILS_KEPT_BYTES_MAX } from '../../model/limits.ts';
 import type { PolicyCredential, SessionPolicy } from '../../model/ports.ts';
 import type { Secret } from '../../model/secret.ts';
 import { createForms, isVeilable, type ValueForms } from './forms.ts';
@@ -29,6 +29,7 @@ const veilsOfPolicies = new WeakMap<SessionPolicy, PolicyVeils>();
 /** Oldest first. */
 const allKept = new Set<Kept>();
 let keptBytes = 0;
+let nextSweepMs = 0;
 
 /**
  * The veil of a session's responses from a host (in normal form); null when no covering credential has a value that
@@ -46,10 +47,12 @@ export function compileVeil(policy: SessionPolicy, host: string): Veil | null {
 }
 
 /**
- * Drops what was compiled and not asked for since the call before. Call it every `OPENED_VALUE_UNUSED_MS / 2`, so that
- * no copy of a value outlives its use by more than a minute; responses that are under way keep theirs.
+ * Drops what was compiled and then not asked for for a minute; responses that are under way keep theirs. Costs nothing
+ * when it is called more often than it has anything to do. Takes milliseconds of a clock that only goes forward.
  */
-export function sweepVeils(): void {
+export function sweepVeils(nowMs: number): void {
+  if (nowMs < nextSweepMs) return;
+  nextSweepMs = nowMs + OPENED_VALUE_UNUSED_MS / 2;
   for (const kept of allKept) {
     if (!kept.isUsed || kept.veils?.deref() === undefined) drop(kept);
     kept.isUsed = false;

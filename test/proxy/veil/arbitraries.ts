@@ -30,7 +30,7 @@ const noise = fc.oneof(
 const randomBytes = fc.uint8Array({ maxLength: 12 }).map((array) => Buffer.from(array));
 
 /** Values of every UTF-8 plane, and ones that are full of escapes or repeat themselves. */
-export const secretValue = fc
+const secretValue = fc
   .oneof(
     fc.string({ unit: 'grapheme', minLength: 3, maxLength: 24 }),
     fc.stringMatching(/^[A-Za-z0-9_-]{8,40}$/),

@@ -1,6 +1,6 @@
 import t from 'tap';
 import type { RawHeaders } from '../../../proxy/exchange.ts';
-import { VEIL_COMPILED_BYTES_MAX, VEILS_KEPT_BYTES_MAX } from '../../../model/limits.ts';
+import { OPENED_VALUE_UNUSED_MS, VEIL_COMPILED_BYTES_MAX, VEILS_KEPT_BYTES_MAX } from '../../../model/limits.ts';
 import type { SessionPolicy } from '../../../model/ports.ts';
 import { narrowAcceptEncoding } from '../../../proxy/veil/accept-encoding.ts';
 import { compileVeil, dropVeils, sweepVeils } from '../../../proxy/veil/compile.ts';
@@ -60,19 +60,23 @@ void t.test('beyond its bound a set has raw forms only', async (t) => {
   t.ok(veil?.find(Buffer.from(Buffer.from(long(0)).toString('base64'))));
 });
 
-void t.test('what was not used between two sweeps is dropped, and compiled anew when it is asked for', async (t) => {
+void t.test('what was not used for a minute is dropped, and compiled anew when it is asked for', async (t) => {
+  let nowMs = 1;
+  const sweep = (): void => sweepVeils((nowMs += OPENED_VALUE_UNUSED_MS / 2));
   const policy = sessionPolicy([{ value: 'first-value', placeholder: PLACEHOLDER }]);
   const first = compileVeil(policy, 'a.test');
-  sweepVeils();
+  sweep();
   t.equal(compileVeil(policy, 'a.test'), first, 'it was used before the first sweep');
-  sweepVeils();
-  sweepVeils();
+  sweep();
+  sweep();
   const second = compileVeil(policy, 'a.test');
   t.not(second, first);
-  sweepVeils();
+  for (let count = 0; count < 100; count += 1) sweepVeils((nowMs += 250));
+  t.equal(compileVeil(policy, 'a.test'), second, 'however often it is called meanwhile');
+  sweep();
   t.equal(compileVeil(policy, 'a.test'), second, 'and is swept again like any other');
-  sweepVeils();
-  sweepVeils();
+  sweep();
+  sweep();
   t.not(compileVeil(policy, 'a.test'), second);
 });
 

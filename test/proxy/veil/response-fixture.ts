@@ -8,7 +8,7 @@ import type { Veil } from '../../../proxy/veil/veil.ts';
 import { VALUE, veilOf } from './echoes.ts';
 
 /** Keeps what reaches the client, in pieces, and tells of it. */
-export class Client extends EventEmitter implements ResponseSink {
+class Client extends EventEmitter implements ResponseSink {
   received: ResponseHead | null = null;
   chunks: Buffer[] = [];
   trailers: RawHeaders | null = null;

@@ -170,7 +170,8 @@ export class Forward implements UpstreamHandlers {
     this.#isSettled = true;
     const { trail, onSettled } = this.#options;
     if (this.#veil !== null) {
-      trail.veils = this.#veil.veils();
+      // A WebSocket has recorded those of its messages already.
+      trail.veils = [...trail.veils, ...this.#veil.veils()];
       if (this.#veil.impossible()) trail.note = 'veil_not_possible';
     }
     this.pump?.stop();

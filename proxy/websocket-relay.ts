@@ -1,5 +1,6 @@
 // A WebSocket after its handshake: relayed unread, or rewritten message by message in both directions.
 import type { Duplex } from 'node:stream';
+import { WEBSOCKET_CLOSE_TIMEOUT_MS } from '../model/limits.ts';
 import { relay, type RelayCounts } from './relay.ts';
 
 /** Rewrites one direction: takes bytes as they came, gives bytes to send on. */
@@ -26,9 +27,11 @@ function closeFrame(code: number): Buffer {
 
 async function pump(source: Duplex, target: Duplex, rewriter: FrameRewriter): Promise<number> {
   let bytes = 0;
-  for await (const chunk of source as AsyncIterable<Buffer>) {
+  // After a fault the source, which may be the client, is still to be told why.
+  for await (const chunk of source.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += chunk.length;
     for (const piece of await rewriter.push(chunk)) {
+      if (target.destroyed) return bytes;
       if (!target.write(piece)) await drained(target);
     }
   }
@@ -36,7 +39,9 @@ async function pump(source: Duplex, target: Duplex, rewriter: FrameRewriter): Pr
   return bytes;
 }
 
+/** Resolves when more can be written, or nothing any more. */
 function drained(target: Duplex): Promise<void> {
+  if (target.destroyed) return Promise.resolve();
   return new Promise((resolve) => {
     const done = (): void => {
       target.off('drain', done);
@@ -46,6 +51,21 @@ function drained(target: Duplex): Promise<void> {
     target.on('drain', done);
     target.on('close', done);
   });
+}
+
+/**
+ * Closes a connection whose last bytes have been given to it once the other side has closed its own, or after a while:
+ * a reset, which is what unread bytes would make of a close, could overtake them (RFC 6455 section 7.1.1).
+ */
+async function closeGently(connection: Duplex): Promise<void> {
+  if (connection.destroyed) return;
+  if (connection.writableEnded) {
+    const closed = new Promise((resolve) => connection.once('close', resolve));
+    const timer = setTimeout(() => connection.destroy(), WEBSOCKET_CLOSE_TIMEOUT_MS);
+    connection.resume();
+    await closed;
+    clearTimeout(timer);
+  } else connection.destroy();
 }
 
 const IDENTITY: FrameRewriter = { push: (bytes) => [bytes] };
@@ -61,15 +81,16 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
     upstream.destroy();
     failures.push(error);
     if (failures.length > 1) return;
-    if (!client.destroyed) client.end(closeFrame(options.closeCodeOf(error)));
+    if (client.destroyed) return;
+    client.end(closeFrame(options.closeCodeOf(error)));
+    void closeGently(client);
   };
   client.on('error', () => upstream.destroy());
   upstream.on('error', () => client.destroy());
   const up = pump(client, upstream, toUpstream ?? IDENTITY).then((count) => (requestBytes = count));
   const down = pump(upstream, client, toClient ?? IDENTITY).then((count) => (responseBytes = count));
   await Promise.all([up.catch(fail), down.catch(fail)]);
-  client.destroy();
-  upstream.destroy();
+  await Promise.all([closeGently(client), closeGently(upstream)]);
   // A connection that broke off is an end of the WebSocket, not a fault of its frames.
   const [failure] = failures;
   if (failure !== undefined && !isDisconnect(failure)) throw failure;

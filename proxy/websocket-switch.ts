@@ -80,5 +80,8 @@ function record(forward: Forward, swap: WebSocketSwap | null, veil: WebSocketVei
     trail.addMisses(swap.misses());
     swap.dispose();
   }
-  if (veil !== null) trail.veils = veil.veils();
+  if (veil !== null) {
+    trail.veils = veil.veils();
+    if (veil.impossible()) trail.note = 'veil_not_possible';
+  }
 }

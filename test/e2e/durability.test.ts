@@ -106,11 +106,10 @@ test('after kill -9 amid a hundred writes, every answered one is there and the s
   const { keyveil } = scene;
   const vaultIds = await Promise.all(Array.from({ length: VAULTS }, (_, index) => keyveil.createVault(`v${index}`)));
   const session = await keyveil.createSession({ vault_ids: vaultIds });
-  let killed: Promise<void> | null = null;
   const answered = await writeMany(keyveil, vaultIds, (count) => {
-    if (count === KILL_AFTER) killed = keyveil.kill();
+    if (count === KILL_AFTER) void keyveil.kill();
   });
-  await killed;
+  await keyveil.kill();
   t.ok(answered.length >= KILL_AFTER && answered.length < WRITES, `${answered.length} writes were answered`);
 
   await keyveil.start();
@@ -187,22 +186,40 @@ async function keyNeedles(dataDirectory: string): Promise<Needle[]> {
   });
 }
 
+/** Requests that swap, miss, are refused, and fail to log in. */
+async function useEverywhere({ keyveil }: Scene, session: TestSession, placeholders: [string, string]): Promise<void> {
+  const [first, second] = placeholders;
+  const exchanges = [
+    `GET / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nX-Key: ${first}\r\nAuthorization: Basic ${Buffer.from(`u:${second}`).toString('base64')}\r\n\r\n`,
+    `POST / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nContent-Length: ${second.length}\r\n\r\n${second}`,
+    `GET / HTTP/1.1\r\nHost: wrong.test\r\nConnection: close\r\nX-Key: ${first}\r\n\r\n`,
+    `GET /?k=${first} HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n`,
+  ];
+  for (const exchange of exchanges) {
+    const tls = await keyveil.tunnel(session, 'api.test:443');
+    tls.write(exchange);
+    await readAll(tls);
+  }
+  await keyveil.connect(
+    { authorization: `Basic ${Buffer.from('x:wrong-token-0006').toString('base64')}` },
+    'api.test:443',
+  );
+}
+
 test('no secret value, token or private key is in any file of the data directory or in the log', async (t) => {
   const scene = await openScene(t);
   const { keyveil } = scene;
   const values = ['sk-live/first+value="0001"', 'second-välue-0002-🔑', 'third-rotated-away-value-0003'];
   const vaultId = await keyveil.createVault();
-  const [first, second, third] = await Promise.all(
-    values.map((secret_value, index) =>
-      keyveil.createCredential(vaultId, {
-        secret_name: `KEY_${index}`,
-        secret_value,
-        networking: { type: 'limited', allowed_hosts: ['api.test'] },
-        injection_location: { header: true, body: true },
-      }),
-    ),
-  );
-  const path = `/v1/vaults/${vaultId}/credentials/${third?.id ?? ''}`;
+  const create = (number: number) =>
+    keyveil.createCredential(vaultId, {
+      secret_name: `KEY_${number}`,
+      secret_value: values[number],
+      networking: { type: 'limited', allowed_hosts: ['api.test'] },
+      injection_location: { header: true, body: true },
+    });
+  const [{ placeholder: first }, { placeholder: second }, third] = [await create(0), await create(1), await create(2)];
+  const path = `/v1/vaults/${vaultId}/credentials/${third.id}`;
   const rotated = 'fourth-value-that-replaced-it-0004';
   await keyveil.admin('POST', path, { auth: { type: 'environment_variable', secret_value: rotated } });
   const refused = { auth: { type: 'environment_variable', secret_name: 'BAD', secret_value: 'refused\nvalue-0005' } };
@@ -210,22 +227,8 @@ test('no secret value, token or private key is in any file of the data directory
   const adminToken = (await keyveil.admin('POST', '/v1/admin_tokens', { name: 'ci', scope: 'admin' })).body['token'];
   const session = await keyveil.createSession({ vault_ids: [vaultId] });
 
-  const exchanges = [
-    `GET / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nX-Key: ${first?.placeholder}\r\nAuthorization: Basic ${Buffer.from(`u:${second?.placeholder}`).toString('base64')}\r\n\r\n`,
-    `POST / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nContent-Length: ${second?.placeholder.length}\r\n\r\n${second?.placeholder}`,
-    `GET / HTTP/1.1\r\nHost: wrong.test\r\nConnection: close\r\nX-Key: ${first?.placeholder}\r\n\r\n`,
-    `GET /?k=${first?.placeholder} HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n`,
-  ];
-  for (const exchange of exchanges) {
-    const tls = await keyveil.tunnel(session, 'api.test:443');
-    tls.write(exchange);
-    await readAll(tls);
-  }
-  t.equal(await ask(scene, session, third?.placeholder ?? ''), rotated);
-  await keyveil.connect(
-    { authorization: `Basic ${Buffer.from('x:wrong-token-0006').toString('base64')}` },
-    'api.test:443',
-  );
+  await useEverywhere(scene, session, [first, second]);
+  t.equal(await ask(scene, session, third.placeholder), rotated);
 
   const [, token = ''] = Buffer.from(session.authorization.slice('Basic '.length), 'base64').toString().split(':');
   const configured = readFileSync(join(keyveil.dataDirectory, 'admin-token'), 'latin1').trim();

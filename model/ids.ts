@@ -19,14 +19,30 @@ const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 const TIME_CHARACTERS = 10;
 const RANDOM_CHARACTERS = 16;
 
-function encodeTime(timeMs: number): string {
+const CHARACTER_CODES = Buffer.from(ALPHABET, 'latin1');
+// One id is made per request: random bytes are drawn for many at a time, and the text is written in one place.
+const POOLED_IDS = 256;
+const idText = Buffer.alloc(TIME_CHARACTERS + RANDOM_CHARACTERS);
+let pool = Buffer.alloc(0);
+let poolOffset = 0;
+
+function writeTime(timeMs: number): void {
   let rest = timeMs;
-  let text = '';
-  for (let index = 0; index < TIME_CHARACTERS; index += 1) {
-    text = ALPHABET.charAt(rest % 32) + text;
+  for (let index = TIME_CHARACTERS - 1; index >= 0; index -= 1) {
+    idText[index] = CHARACTER_CODES[rest % 32] as number;
     rest = Math.floor(rest / 32);
   }
-  return text;
+}
+
+function writeRandom(): void {
+  if (poolOffset === pool.length) {
+    pool = randomBytes(POOLED_IDS * RANDOM_CHARACTERS);
+    poolOffset = 0;
+  }
+  for (let index = 0; index < RANDOM_CHARACTERS; index += 1) {
+    idText[TIME_CHARACTERS + index] = CHARACTER_CODES[(pool[poolOffset + index] as number) & 31] as number;
+  }
+  poolOffset += RANDOM_CHARACTERS;
 }
 
 /**
@@ -34,9 +50,9 @@ function encodeTime(timeMs: number): string {
  * Ids of one kind made in different milliseconds sort by time.
  */
 export function createId(kind: IdKind, timeMs: number): string {
-  let random = '';
-  for (const byte of randomBytes(RANDOM_CHARACTERS)) random += ALPHABET.charAt(byte & 31);
-  return `${ID_PREFIXES[kind]}_${encodeTime(timeMs)}${random}`;
+  writeTime(timeMs);
+  writeRandom();
+  return `${ID_PREFIXES[kind]}_${idText.toString('latin1')}`;
 }
 
 /** Whether the text has the form of an id of this kind. */

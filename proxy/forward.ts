@@ -4,7 +4,15 @@ import type { AuditReason, ConnectionReason } from '../model/audit.ts';
 import type { KeyveilError } from '../model/errors.ts';
 import type { AuditTrail } from './audit-trail.ts';
 import type { ClientExchange } from './client-exchange.ts';
-import type { RawHeaders, ResponseHead, ResponseSink, UpstreamExchange, UpstreamHandlers } from './exchange.ts';
+import type {
+  HttpVersion,
+  RawHeaders,
+  ResponseHead,
+  ResponseSink,
+  UpstreamExchange,
+  UpstreamHandlers,
+  UpstreamRequestOptions,
+} from './exchange.ts';
 import { endToEndResponseHeaders } from './hop-by-hop.ts';
 import { answerError, describeMisses, toKeyveilError, withProxyStatus } from './responses.ts';
 import type { RequestPump } from './request-pump.ts';
@@ -20,6 +28,25 @@ export interface ForwardOptions {
   readonly onUnexpected: (error: unknown) => void;
 }
 
+/** Its signal is made when it is read, which is where something is waited for. */
+class UpstreamOptions implements UpstreamRequestOptions {
+  readonly handlers: Forward;
+  readonly clientVersion: HttpVersion;
+  readonly responseTimeoutMs: number;
+
+  constructor(handlers: Forward, clientVersion: HttpVersion, responseTimeoutMs: number) {
+    this.handlers = handlers;
+    this.clientVersion = clientVersion;
+    this.responseTimeoutMs = responseTimeoutMs;
+  }
+
+  get signal(): AbortSignal {
+    return this.handlers.signal;
+  }
+}
+
+const SETTLED = new DOMException('The request has ended.', 'AbortError');
+
 /** A 101 of the upstream: who takes the two connections over. */
 export type UpgradeTaker = (head: ResponseHead, upstream: Duplex, firstBytes: Buffer) => void;
 
@@ -32,8 +59,7 @@ export class Forward implements UpstreamHandlers {
   #sink: ResponseSink;
   #isSettled = false;
   #hasEnded = false;
-  /** Aborts what is awaited on the way to the upstream. */
-  readonly abortion = new AbortController();
+  #abortion: AbortController | null = null;
   pump: RequestPump | null = null;
   takeUpgrade: UpgradeTaker | null = null;
   veilHeaders: ((headers: RawHeaders) => RawHeaders) | null = null;
@@ -74,6 +100,23 @@ export class Forward implements UpstreamHandlers {
 
   get isSettled(): boolean {
     return this.#isSettled;
+  }
+
+  /**
+   * Aborts what is awaited on the way to the upstream. Made when somebody asks for it: most requests wait for nothing,
+   * and a controller that is aborted costs several microseconds, most of it the stack of its reason.
+   */
+  get signal(): AbortSignal {
+    if (this.#abortion === null) {
+      this.#abortion = new AbortController();
+      if (this.#isSettled) this.#abortion.abort(SETTLED);
+    }
+    return this.#abortion.signal;
+  }
+
+  /** What the upstream side is told of the request. */
+  upstreamOptions(clientVersion: HttpVersion, responseTimeoutMs: number): UpstreamRequestOptions {
+    return new UpstreamOptions(this, clientVersion, responseTimeoutMs);
   }
 
   #withMisses(head: ResponseHead): ResponseHead {
@@ -175,7 +218,7 @@ export class Forward implements UpstreamHandlers {
       if (this.#veil.impossible()) trail.note = 'veil_not_possible';
     }
     this.pump?.stop();
-    this.abortion.abort();
+    this.#abortion?.abort(SETTLED);
     this.closeBody?.();
     trail.finish(outcome, reason);
     onSettled();

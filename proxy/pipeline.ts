@@ -126,12 +126,8 @@ export class Pipeline {
     if (forward.isSettled) return;
     forward.pump = outgoing.pump;
     this.#ports.metrics.overhead(performance.now() - run.startedAt);
-    const upstream = this.#ports.upstream.request(destination, outgoing.request, {
-      handlers: forward,
-      clientVersion: request.httpVersion,
-      signal: forward.abortion.signal,
-      responseTimeoutMs: this.#ports.settings.responseTimeoutMs,
-    });
+    const options = forward.upstreamOptions(request.httpVersion, this.#ports.settings.responseTimeoutMs);
+    const upstream = this.#ports.upstream.request(destination, outgoing.request, options);
     forward.attach(upstream instanceof Promise ? await upstream : upstream);
   }
 
@@ -199,7 +195,7 @@ export class Pipeline {
       upstreamIsHttp2: request.httpVersion === '2',
       resources: this.#ports.bodies,
       sessionId: tunnel.sessionId,
-      signal: run.forward.abortion.signal,
+      signal: run.forward.signal,
     });
     run.forward.closeBody = () => {
       run.forward.trail.addSwaps(prepared.swaps());

@@ -40,6 +40,8 @@ class SqlitePolicyReader implements PolicyReader {
   readonly #selectSealed: Statement<[string, Buffer | null], number>;
   /** In order of last use, the oldest first. */
   readonly #cache = new Map<string, CachedPolicy>();
+  /** What was used last: it has its place in that order already. */
+  #newest: CachedPolicy | null = null;
   #sweptVersion = 0;
 
   constructor(options: PolicyReaderOptions) {
@@ -84,6 +86,7 @@ class SqlitePolicyReader implements PolicyReader {
 
   async close(): Promise<void> {
     this.#cache.clear();
+    this.#newest = null;
     this.#values.close();
     this.#database.close();
   }
@@ -96,6 +99,7 @@ class SqlitePolicyReader implements PolicyReader {
     const rows = this.#readRows(sessionId);
     if (rows === null) {
       this.#cache.delete(sessionId);
+      this.#newest = null;
       return null;
     }
     const isSame = known !== undefined && isSameRow(known.rows, rows);
@@ -112,8 +116,11 @@ class SqlitePolicyReader implements PolicyReader {
   }
 
   #remember(sessionId: string, entry: CachedPolicy): SessionPolicy {
-    this.#cache.delete(sessionId);
-    this.#cache.set(sessionId, entry);
+    if (this.#newest !== entry) {
+      this.#cache.delete(sessionId);
+      this.#cache.set(sessionId, entry);
+      this.#newest = entry;
+    }
     if (this.#cache.size > POLICY_CACHE_SESSIONS_MAX) {
       for (const [oldest] of this.#cache) {
         this.#cache.delete(oldest);

@@ -11,17 +11,24 @@ import { createTestAuthority, type TestAuthority } from './test-authority.ts';
 
 const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
 const KIB = 1024;
+// Places after the process's name in /proc/PID/stat (proc(5)); Linux shows ticks of a hundredth of a second.
+const USER_TICKS = 11;
+const SYSTEM_TICKS = 12;
+const TICKS_PER_SECOND = 100;
 
 export interface DaemonProcess extends Operator {
   readonly directory: string;
   readonly dataDirectory: string;
   readonly authority: TestAuthority;
+  readonly pid: number;
   readonly proxyPort: number;
   readonly adminPort: number;
   /** Every line of its log so far, whichever process of the daemon wrote it. */
   readonly log: readonly string[];
   /** Resident bytes of the process now (Linux). */
   residentBytes(): number;
+  /** Processor time of the process until now, user and system (Linux). */
+  cpuSeconds(): number;
   /** Ends it as a power cut would; resolves when it is gone. */
   kill(): Promise<void>;
   /** Starts it again on the same directory. */
@@ -84,6 +91,9 @@ export async function startDaemonProcess(options: EnvironmentOptions = {}): Prom
     directory,
     dataDirectory: environment['KEYVEIL_DATA_DIR'] as string,
     authority,
+    get pid() {
+      return running.child.pid as number;
+    },
     get proxyPort() {
       return running.proxyAddress.port;
     },
@@ -95,6 +105,11 @@ export async function startDaemonProcess(options: EnvironmentOptions = {}): Prom
     residentBytes() {
       const status = readFileSync(`/proc/${String(running.child.pid)}/status`, 'latin1');
       return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * KIB;
+    },
+    cpuSeconds() {
+      const stat = readFileSync(`/proc/${String(running.child.pid)}/stat`, 'latin1');
+      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      return (Number(fields[USER_TICKS]) + Number(fields[SYSTEM_TICKS])) / TICKS_PER_SECOND;
     },
     async kill() {
       await end('SIGKILL');

@@ -17,6 +17,7 @@ import { SessionWatch } from './session-watch.ts';
 import type { ProxyPorts } from './settings.ts';
 import { serveTunnel, type OpenedTunnel, type TunnelServers } from './tunnel.ts';
 import { Tunnel, TunnelRegistry } from './tunnels.ts';
+import { dropVeils } from './veil/compile.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
 const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
@@ -261,6 +262,7 @@ class ProxyServer implements Proxy {
     const gone = [...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all([closed, ...gone]);
+    dropVeils();
   }
 }
 

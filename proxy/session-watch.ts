@@ -4,6 +4,7 @@ import type { Clock, Logger, PolicyReader, SessionPolicy } from '../model/ports.
 import type { Upstream } from './exchange.ts';
 import type { ProxySettings } from './settings.ts';
 import type { Tunnel, TunnelRegistry } from './tunnels.ts';
+import { sweepVeils } from './veil/compile.ts';
 
 export interface SessionWatchOptions {
   readonly policies: PolicyReader;
@@ -47,13 +48,14 @@ export class SessionWatch {
   }
 
   async #look(): Promise<void> {
-    const { policies, registry, logger } = this.#options;
+    const { policies, registry, logger, clock } = this.#options;
     try {
       const version = policies.version();
       const hasChanged = version !== this.#version;
       this.#version = version;
       for (const sessionId of registry.sessionIds()) await this.#lookAt(sessionId, hasChanged);
       policies.sweep();
+      sweepVeils(clock.now());
       this.#failing = false;
     } catch (error) {
       // Requests are refused while the store can't be read; open tunnels wait until it can be read again.

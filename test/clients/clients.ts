@@ -14,7 +14,10 @@ import {
   websockets,
   ws,
 } from './script-clients.ts';
+import { chromium } from './chromium.ts';
+import { go, javaClient, javaConnection, ureq } from './compiled-clients.ts';
 import { grpcNode, grpcPython } from './grpc-clients.ts';
+import { git, npm, pip } from './registry-clients.ts';
 import { anthropic20, anthropic24, openai24 } from './sdk-clients.ts';
 import { curlAnyAuth, curlHttp1, curlHttp2, wget } from './shell-clients.ts';
 
@@ -23,6 +26,9 @@ export const clients: readonly Client[] = [
   curlHttp2,
   curlAnyAuth,
   wget,
+  git,
+  npm,
+  pip,
   urllib,
   requests,
   httpx,
@@ -38,6 +44,11 @@ export const clients: readonly Client[] = [
   anthropic24,
   anthropic20,
   openai24,
+  go,
+  javaClient,
+  javaConnection,
+  ureq,
   grpcNode,
   grpcPython,
+  chromium,
 ];

@@ -46,7 +46,7 @@ export interface Command {
   readonly cwd?: string;
 }
 
-export interface Outcome {
+interface Outcome {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;

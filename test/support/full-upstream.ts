@@ -9,7 +9,7 @@ import { WebSocketServer, type RawData, type WebSocket } from 'ws';
 import { serveGrpc, type GrpcRecord } from './grpc-service.ts';
 import type { TestLeaf } from './test-authority.ts';
 
-export type FullRequest = IncomingMessage | Http2ServerRequest;
+type FullRequest = IncomingMessage | Http2ServerRequest;
 export type FullResponse = ServerResponse | Http2ServerResponse;
 
 /** One request as it arrived, whole. */

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { EventEmitter } from 'node:events';
 import { constants, type Http2ServerRequest, type Http2ServerResponse } from 'node:http2';
 
-export interface GrpcCall {
+interface GrpcCall {
   readonly method: string;
   readonly authorization: string | undefined;
 }

@@ -40,17 +40,31 @@ export function requireAuthority(text: string, scheme: 'https' | 'http'): Author
   throw new KeyveilError('bad_request', 'The Host field, or the host of the request target, is malformed.');
 }
 
+/** The tunnel that a request came by, as far as its destination goes. */
+export interface RequestOrigin {
+  readonly authority: Authority;
+  readonly scheme: 'https' | 'http';
+  /** Text of the last `Host` field that named this origin: a client sends the same one with every request. */
+  verifiedHost: string | null;
+}
+
+function requireHost(text: string, origin: RequestOrigin): void {
+  if (text === origin.verifiedHost) return;
+  if (!isSame(requireAuthority(text, origin.scheme), origin.authority)) throw mismatch();
+  origin.verifiedHost = text;
+}
+
 /**
  * Checks that `Host` (and the host of an absolute-form target) equals the tunnel's authority, a missing port meaning
  * the scheme's default. Returns the target in origin form. Throws `host_mismatch` (421) or `bad_request`.
  */
 export function requireSameDestination(
   request: Pick<ClientRequest, 'target' | 'headers' | 'method'>,
-  authority: Authority,
-  scheme: 'https' | 'http',
+  origin: RequestOrigin,
 ): string {
+  const { authority, scheme } = origin;
   const host = headerValue(request.headers, 'host');
-  if (host !== undefined && !isSame(requireAuthority(host, scheme), authority)) throw mismatch();
+  if (host !== undefined) requireHost(host, origin);
   const { target } = request;
   if (target.startsWith('/') || (target === '*' && request.method === 'OPTIONS')) return target;
   const absolute = splitAbsoluteTarget(target);

@@ -8,6 +8,7 @@ import { requireSameDestination } from './destination-check.ts';
 import { regardEmergencyStop } from './emergency-stop.ts';
 import { noHeaders, withoutHeaders, type Destination, type RawHeaders, type UpstreamRequest } from './exchange.ts';
 import { Forward } from './forward.ts';
+import { endToEndTrailers } from './hop-by-hop.ts';
 import { swapHead, withHost, type Rules } from './request-head.ts';
 import { createResponseMemory } from './response-memory.ts';
 import { RequestPump } from './request-pump.ts';
@@ -109,7 +110,7 @@ export class Pipeline {
   async #forward(tunnel: Tunnel, exchange: ClientExchange, run: Run): Promise<void> {
     const { forward, upgrade } = run;
     const { request } = exchange;
-    const target = requireSameDestination(request, tunnel.authority, tunnel.scheme);
+    const target = requireSameDestination(request, tunnel);
     const rules = await this.#readRules(tunnel);
     const destination: Destination = {
       sessionId: tunnel.sessionId,
@@ -176,22 +177,20 @@ export class Pipeline {
   async #prepare(tunnel: Tunnel, exchange: ClientExchange, run: Swapped): Promise<Outgoing> {
     const { request } = exchange;
     const { plan } = run.rules;
+    const { target } = run;
+    const { method, body } = request;
     const { sensitiveNames } = run.swapped;
-    const base = { method: request.method, target: run.target, sensitiveNames };
     const headers = withHost(run.swapped.headers, tunnel);
-    if (request.body.kind === 'none') {
-      return { request: { ...base, headers, body: request.body }, pump: null };
-    }
-    if (plan === null || !plan.swapsBody) {
-      const pump = this.#createPump(exchange, run, request.stream);
-      return { request: { ...base, headers, body: request.body }, pump };
+    if (body.kind === 'none' || plan === null || !plan.swapsBody) {
+      const pump = body.kind === 'none' ? null : this.#createPump(exchange, run, request.stream);
+      return { request: { method, target, headers, body, sensitiveNames }, pump };
     }
     // The body is read here before the upstream may see any of it, so the client's question is answered here.
     if (request.expectsContinue) exchange.reply.information(100, 'Continue', noHeaders());
     const prepared = await prepareBody(request.stream, {
       plan,
       headers: withoutHeaders(headers, EXPECT),
-      framing: request.body,
+      framing: body,
       upstreamIsHttp2: request.httpVersion === '2',
       resources: this.#ports.bodies,
       sessionId: tunnel.sessionId,
@@ -203,7 +202,7 @@ export class Pipeline {
       prepared.dispose();
     };
     const pump = this.#createPump(exchange, run, prepared.body);
-    return { request: { ...base, headers: prepared.headers, body: prepared.framing }, pump };
+    return { request: { method, target, headers: prepared.headers, body: prepared.framing, sensitiveNames }, pump };
   }
 
   #prepareUpgrade(tunnel: Tunnel, exchange: ClientExchange, run: Swapped & { upgrade: UpgradeClient }): Outgoing {
@@ -246,7 +245,7 @@ export class Pipeline {
         trail.requestBytes += chunk.length;
         observer?.push(chunk);
       },
-      trailers: () => this.#swapTrailers(exchange.request.trailers(), plan, forward),
+      trailers: () => this.#swapTrailers(endToEndTrailers(exchange.request.trailers()), plan, forward),
       onError: (error) => forward.fail(error),
     });
   }

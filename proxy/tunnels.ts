@@ -21,6 +21,7 @@ export class Tunnel {
   readonly tokenHash: Buffer;
   /** `https` once TLS was terminated here. */
   scheme: 'https' | 'http' = 'http';
+  verifiedHost: string | null = null;
   /** Requests under way; the idle time-out runs while there is none. */
   openRequests = 0;
   /** When the last request ended, or the tunnel opened; milliseconds of the clock. */

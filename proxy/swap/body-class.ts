@@ -45,7 +45,9 @@ const BINARY_PATTERN =
 
 /** The class of a body by its `Content-Type` (RFC 9110 section 8.3); parameters don't matter. */
 export function bodyClassOf(headers: RawHeaders): BodyClass {
-  const type = (headerValue(headers, 'content-type') ?? '').split(';', 1).join('').trim().toLowerCase();
+  const value = headerValue(headers, 'content-type') ?? '';
+  const end = value.indexOf(';');
+  const type = (end < 0 ? value : value.slice(0, end)).trim().toLowerCase();
   if (BINARY_TYPES.has(type) || BINARY_PATTERN.test(type)) return 'binary';
   if (JSON_TYPES.has(type) || type.endsWith('+json')) return 'json';
   return type === 'application/x-www-form-urlencoded' ? 'form' : 'raw';

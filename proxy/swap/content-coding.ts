@@ -78,7 +78,9 @@ export const DECODABLE_CODINGS: readonly ContentCoding[] = [
 
 /** The coding of a message: null for none, `unsupported` for one that can't be undone here, or several. */
 export function codingOf(headers: RawHeaders): ContentCoding | null | 'unsupported' {
-  const names = headerValues(headers, 'content-encoding')
+  const values = headerValues(headers, 'content-encoding');
+  if (values.length === 0) return null;
+  const names = values
     .flatMap((value) => value.split(','))
     .map((name) => name.trim().toLowerCase())
     .filter((name) => name !== '' && name !== 'identity');

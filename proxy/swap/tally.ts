@@ -23,8 +23,11 @@ export class SwapTally {
         return;
       }
     }
-    const record = { credentialId, secretName, secretVersion, location, count: 1 };
-    this.#swaps.push(headerName === undefined ? record : { ...record, headerName });
+    this.#swaps.push(
+      headerName === undefined
+        ? { credentialId, secretName, secretVersion, location, count: 1 }
+        : { credentialId, secretName, secretVersion, location, headerName, count: 1 },
+    );
   }
 
   /** Notes that a placeholder was seen and left; once for each place and reason. */

@@ -161,15 +161,12 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   // ---- HTTP/2
 
   #wantsHttp2(
-    { scheme, ...destination }: Destination,
+    { scheme, authority }: Destination,
     request: UpstreamRequest,
     { clientVersion }: UpstreamRequestOptions,
   ): boolean {
     if (scheme === 'http' || request.upgrade !== undefined) return false;
-    return (
-      clientVersion === '2' ||
-      (this.#known.size > 0 && this.#known.get(formatAuthority(destination.authority)) === 'h2-only')
-    );
+    return clientVersion === '2' || (this.#known.size > 0 && this.#known.get(formatAuthority(authority)) === 'h2-only');
   }
 
   #http2Exchange(destination: Destination, request: UpstreamRequest, options: UpstreamRequestOptions): Http2Exchange {

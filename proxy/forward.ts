@@ -13,7 +13,7 @@ import type {
   UpstreamHandlers,
   UpstreamRequestOptions,
 } from './exchange.ts';
-import { endToEndResponseHeaders } from './hop-by-hop.ts';
+import { endToEndResponseHeaders, endToEndTrailers } from './hop-by-hop.ts';
 import { answerError, describeMisses, toKeyveilError, withProxyStatus } from './responses.ts';
 import type { RequestPump } from './request-pump.ts';
 import type { Tunnel } from './tunnels.ts';
@@ -140,12 +140,21 @@ export class Forward implements UpstreamHandlers {
 
   information(status: number, reason: string, headers: RawHeaders): void {
     const fields = endToEndResponseHeaders(headers);
-    this.#options.exchange.reply.information(status, reason, this.veilHeaders?.(fields) ?? fields);
+    this.#guard(() => this.#options.exchange.reply.information(status, reason, this.veilHeaders?.(fields) ?? fields));
   }
 
   head(head: ResponseHead): void {
     const headers = endToEndResponseHeaders(head.headers);
-    this.#sink.head(headers === head.headers ? head : { ...head, headers });
+    this.#guard(() => this.#sink.head(headers === head.headers ? head : { ...head, headers }));
+  }
+
+  /** What the client's version can't carry ends this request, and nothing else. */
+  #guard(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   data(chunk: Buffer): boolean {
@@ -153,7 +162,7 @@ export class Forward implements UpstreamHandlers {
   }
 
   end(trailers: RawHeaders): void {
-    this.#sink.end(trailers);
+    this.#sink.end(endToEndTrailers(trailers));
   }
 
   error(error: Error): void {

@@ -68,3 +68,11 @@ export function endToEndRequestHeaders(headers: RawHeaders): RawHeaders {
 export function endToEndResponseHeaders(headers: RawHeaders): RawHeaders {
   return strip(headers, RESPONSE_FIELDS);
 }
+
+// RFC 9110 section 6.5.1: what frames or routes a message, or logs in to a proxy, can't come after its content.
+const NOT_IN_TRAILERS = new Set([...REQUEST_FIELDS, ...RESPONSE_FIELDS, 'content-length', 'host', 'trailer']);
+
+/** Trailer fields that may be passed on, of a request or a response. */
+export function endToEndTrailers(trailers: RawHeaders): RawHeaders {
+  return trailers.length === 0 ? trailers : withoutHeaders(trailers, NOT_IN_TRAILERS);
+}

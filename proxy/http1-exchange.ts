@@ -7,6 +7,7 @@ import type { ClientExchange, ClientReply, ClientRequest } from './client-exchan
 import { headerValue, headerValues, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
 
 const NO_BODY: BodyFraming = { kind: 'none' };
+const NOTHING = Buffer.alloc(0);
 const STREAM: BodyFraming = { kind: 'stream' };
 
 function malformed(what: string): KeyveilError {
@@ -72,6 +73,11 @@ export function readHttp1Request(request: IncomingMessage): ClientRequest {
   };
 }
 
+function needsLength(head: ResponseHead, method: string | undefined): boolean {
+  if (method === 'HEAD' || head.status === 204 || head.status === 304) return false;
+  return headerValue(head.headers, 'content-length') === undefined;
+}
+
 /** A reply over Node's ServerResponse, with fields in the order and case given. */
 class Http1Reply implements ClientReply {
   onDrain: (() => void) | null = null;
@@ -100,6 +106,14 @@ class Http1Reply implements ClientReply {
     let head = `HTTP/1.1 ${status} ${reason}\r\n`;
     for (let index = 0; index < headers.length; index += 2) head += `${headers[index]}: ${headers[index + 1]}\r\n`;
     this.#socket.write(`${head}\r\n`, 'latin1');
+    // Told to Node too, which would close the connection after a response to a client that still waits for its 100.
+    if (status === 100) Object.assign(this.#response, { _sent100: true });
+  }
+
+  /** Its body may come or not, so that nobody could say where the next request begins (RFC 9110 section 10.1.1). */
+  #isContinueOwed(): boolean {
+    const { req, _sent100: isSent } = this.#response as ServerResponse & { _sent100?: boolean };
+    return isSent !== true && req.httpVersion === '1.1' && /\b100-continue\b/i.test(req.headers.expect ?? '');
   }
 
   head(head: ResponseHead): void {
@@ -111,6 +125,9 @@ class Http1Reply implements ClientReply {
     if (head.body.kind === 'stream' && isHttp10) response.shouldKeepAlive = false;
     else if (head.body.kind === 'stream') headers.push('Transfer-Encoding', 'chunked');
     if (head.body.kind !== 'stream' || isHttp10) response.removeHeader('transfer-encoding');
+    // HTTP/2 needs no length to say that there is nothing; without one HTTP/1.1 would have to close the connection.
+    if (head.body.kind === 'none' && needsLength(head, response.req.method)) headers.push('Content-Length', '0');
+    if (this.#isContinueOwed()) response.shouldKeepAlive = false;
     if (!response.shouldKeepAlive) headers.push('Connection', 'close');
     else if (isHttp10) headers.push('Connection', 'keep-alive');
     else response.removeHeader('connection');
@@ -120,7 +137,8 @@ class Http1Reply implements ClientReply {
   }
 
   #flushHead(): void {
-    if (!this.#hasEnded && !this.#response.destroyed) this.#response.flushHeaders();
+    // `flushHeaders` would turn Latin-1 values into UTF-8; a Buffer, an empty one too, leaves them as they are.
+    if (!this.#hasEnded && !this.#response.destroyed) this.#response.write(NOTHING);
   }
 
   data(chunk: Buffer): boolean {

@@ -3,6 +3,7 @@ import { constants, type ServerHttp2Stream } from 'node:http2';
 import { KeyveilError } from '../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
 import type { ClientReply, ClientRequest } from './client-exchange.ts';
+import { addHttp2Field, createHttp2Fields, type Http2Fields } from './http2-fields.ts';
 import { headerValue, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
 
 // Fields of which a second one would be ambiguous (RFC 9110 section 5.3); HTTP/2 to HTTP/1.1 must not smuggle it in.
@@ -24,6 +25,10 @@ const SINGLE_VALUE_FIELDS = new Set([
   'user-agent',
 ]);
 
+const RESET_CONTENT = 205;
+// Node would add the field by itself; the option is missing in its types.
+const NO_DATE = { sendDate: false };
+
 function malformed(what: string): KeyveilError {
   return new KeyveilError('bad_request', `The request is malformed: ${what}.`);
 }
@@ -32,20 +37,6 @@ function malformed(what: string): KeyveilError {
 interface ParsedFields {
   readonly pseudo: ReadonlyMap<string, string>;
   readonly headers: string[];
-}
-
-// Cookie crumbs become one field again (RFC 9113 section 8.2.3), at the place of the first.
-function joinCookies(headers: string[]): void {
-  let first = -1;
-  for (let index = 0; index < headers.length; index += 2) {
-    if (headers[index] !== 'cookie') continue;
-    if (first < 0) first = index + 1;
-    else {
-      headers[first] = `${headers[first]}; ${headers[index + 1]}`;
-      headers.splice(index, 2);
-      index -= 2;
-    }
-  }
 }
 
 function parseFields(raw: readonly string[]): ParsedFields {
@@ -69,7 +60,6 @@ function parseFields(raw: readonly string[]): ParsedFields {
   if (bytes > HEADER_BLOCK_BYTES_MAX || raw.length > 2 * HEADER_FIELDS_MAX) {
     throw new KeyveilError('header_too_large', `The header block is longer than ${HEADER_BLOCK_BYTES_MAX} bytes.`);
   }
-  joinCookies(headers);
   return { pseudo, headers };
 }
 
@@ -134,17 +124,20 @@ export function readHttp2Request(stream: ServerHttp2Stream, raw: readonly string
 }
 
 // HTTP/1.1's own fields have no place in HTTP/2 (RFC 9113 section 8.2.2); the rest is lower-cased, duplicates kept.
-function toHttp2Fields(headers: RawHeaders): Record<string, string | string[]> {
-  const fields: Record<string, string | string[]> = {};
+function toHttp2Fields(headers: RawHeaders): Http2Fields {
+  const fields = createHttp2Fields();
   for (let index = 0; index < headers.length; index += 2) {
     const name = (headers[index] as string).toLowerCase();
-    const value = headers[index + 1] as string;
     if (name === 'connection' || name === 'keep-alive' || name === 'upgrade' || name === 'transfer-encoding') continue;
-    const earlier = fields[name];
-    if (earlier === undefined) fields[name] = value;
-    else fields[name] = Array.isArray(earlier) ? [...earlier, value] : [earlier, value];
+    addHttp2Field(fields, name, headers[index + 1] as string);
   }
   return fields;
+}
+
+// The runtime refuses other numbers, and no client of HTTP/2 expects them.
+function requireHttp2Status(status: number): void {
+  if (status <= 599) return;
+  throw new KeyveilError('upstream_protocol_error', `The upstream answered ${status}, which HTTP/2 can't carry.`);
 }
 
 /** A reply on an HTTP/2 stream. */
@@ -182,12 +175,12 @@ export class Http2Reply implements ClientReply {
 
   head(head: ResponseHead): void {
     if (this.started || this.#stream.destroyed) return;
+    requireHttp2Status(head.status);
     const fields = { ':status': head.status, ...toHttp2Fields(head.headers) };
-    if (head.body.kind === 'none') this.#stream.respond(fields, { endStream: true });
-    else {
-      this.#awaitsTrailers = true;
-      this.#stream.respond(fields, { waitForTrailers: true });
-    }
+    // Node ends the stream by itself after a 205 (RFC 9110 section 15.3.6), and asks for no trailers then.
+    const endStream = head.body.kind === 'none' || head.status === RESET_CONTENT;
+    this.#awaitsTrailers = !endStream;
+    this.#stream.respond(fields, { endStream, waitForTrailers: !endStream, ...NO_DATE });
   }
 
   data(chunk: Buffer): boolean {

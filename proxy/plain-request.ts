@@ -1,7 +1,7 @@
 // Plain HTTP outside of a tunnel: requests in absolute form on the proxy port itself (RFC 9112 section 3.2.2).
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { KeyveilError } from '../model/errors.ts';
-import { authenticate, requireAdmitted } from './admission.ts';
+import { authenticate } from './admission.ts';
 import { requireAuthority, splitAbsoluteTarget } from './destination-check.ts';
 import { headerValue } from './exchange.ts';
 import { createHttp1Exchange } from './http1-exchange.ts';
@@ -38,10 +38,10 @@ export async function servePlainRequest(
   const authority = requireAuthority(target.authority, 'http');
   const exchange = createHttp1Exchange(request, response, request.socket);
   const policy = await authenticate(ports.policies, headerValue(request.rawHeaders, 'proxy-authorization'));
-  requireAdmitted(policy, authority, ports.settings);
   const tunnel = new Tunnel({ policy, authority, socket: request.socket, nowMs: ports.clock.now() });
   registry.add(tunnel);
   response.once('close', () => registry.remove(tunnel));
   if (response.destroyed) return registry.remove(tunnel);
+  // Port and environment are looked at there, where a refusal is recorded as any request's.
   await pipeline.run(tunnel, exchange);
 }

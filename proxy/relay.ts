@@ -19,6 +19,9 @@ export function relay(client: Duplex, upstream: Duplex): Promise<RelayCounts> {
   let responseBytes = 0;
   client.on('data', (chunk: Buffer) => (requestBytes += chunk.length));
   upstream.on('data', (chunk: Buffer) => (responseBytes += chunk.length));
+  // Else the runtime would end a side by itself as soon as its peer has sent all.
+  client.allowHalfOpen = true;
+  upstream.allowHalfOpen = true;
   client.pipe(upstream);
   upstream.pipe(client);
   return new Promise((resolve) => {

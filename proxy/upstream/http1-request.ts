@@ -2,6 +2,7 @@
 import type { HttpVersion, RawHeaders, UpstreamRequest } from '../exchange.ts';
 import { requireField, requireRequestLine } from './field-syntax.ts';
 
+const EXPECTS_CONTENT = new Set(['POST', 'PUT', 'PATCH']);
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']); // RFC 9110 section 9.2.2
 
 /** Whether a request can be sent a second time when nothing of a response to it has come. */
@@ -55,11 +56,14 @@ function presentFields(headers: RawHeaders): Present {
 }
 
 /** Fields that belong to this connection, and those that frame the body when the client's version did it otherwise. */
-function addedLines(request: UpstreamRequest): string {
+function addedLines(request: UpstreamRequest, clientVersion: HttpVersion): string {
   const present = presentFields(request.headers);
   let text = '';
   if (!present.framing && request.body.kind === 'length') text += `Content-Length: ${request.body.bytes}\r\n`;
   if (!present.framing && request.body.kind === 'stream') text += 'Transfer-Encoding: chunked\r\n';
+  // The end of its stream said that there is none; HTTP/1.1 servers ask for a length (RFC 9110 section 8.6).
+  const isSilent = clientVersion === '2' && request.body.kind === 'none' && EXPECTS_CONTENT.has(request.method);
+  if (!present.framing && isSilent) text += 'Content-Length: 0\r\n';
   if (request.upgrade !== undefined) {
     if (!present.connection) text += 'Connection: Upgrade\r\n';
     if (!present.upgrade) text += `Upgrade: ${request.upgrade}\r\n`;
@@ -90,7 +94,7 @@ export function joinCookies(headers: RawHeaders): RawHeaders {
 export function serialiseRequestHead(request: UpstreamRequest, clientVersion: HttpVersion): string {
   requireRequestLine(request);
   const headers = clientVersion === '2' ? joinCookies(request.headers) : request.headers;
-  return `${request.method} ${request.target} HTTP/1.1\r\n${fieldLines(headers)}${addedLines(request)}\r\n`;
+  return `${request.method} ${request.target} HTTP/1.1\r\n${fieldLines(headers)}${addedLines(request, clientVersion)}\r\n`;
 }
 
 /** What ends a chunked body: the last chunk, and the trailers. Throws `bad_request` as the head does. */

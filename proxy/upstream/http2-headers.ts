@@ -1,13 +1,27 @@
 // Fields of a request in the form that node:http2 takes, and of a response out of the form that it gives.
 import type { OutgoingHttpHeaders } from 'node:http2';
 import { sensitiveHeaders } from 'node:http2';
+import { KeyveilError } from '../../model/errors.ts';
 import { formatAuthority } from '../../model/authority.ts';
 import type { BodyFraming, Destination, RawHeaders, ResponseHead, UpstreamRequest } from '../exchange.ts';
 import { headerValue } from '../exchange.ts';
+import { addHttp2Field, createHttp2Fields, type Http2Fields } from '../http2-fields.ts';
 import { requireField, requireRequestLine } from './field-syntax.ts';
 
 // RFC 9113 section 8.2.2; `host` is in `:authority`.
 const NOT_IN_HTTP2 = new Set(['connection', 'keep-alive', 'proxy-connection', 'transfer-encoding', 'upgrade', 'host']);
+// HTTP/1.1 lets a client say these twice; HTTP/2 does not, and which one would count is anybody's guess.
+const NEVER_TWICE = new Set([
+  'authorization',
+  'content-length',
+  'from',
+  'if-modified-since',
+  'if-unmodified-since',
+  'max-forwards',
+  'range',
+  'referer',
+  'user-agent',
+]);
 const END_STREAM = 1;
 
 function addFields(target: OutgoingHttpHeaders, headers: RawHeaders): void {
@@ -16,15 +30,13 @@ function addFields(target: OutgoingHttpHeaders, headers: RawHeaders): void {
     const value = headers[index + 1] as string;
     requireField(name, value);
     if (NOT_IN_HTTP2.has(name) || (name === 'te' && value.toLowerCase() !== 'trailers')) continue;
-    const present = target[name];
-    if (present === undefined) target[name] = value;
-    else if (Array.isArray(present)) present.push(value);
-    else target[name] = [String(present), value];
+    if (target[name] !== undefined && NEVER_TWICE.has(name)) throw repeated(name);
+    addHttp2Field(target as Http2Fields, name, value);
   }
 }
 
-function emptyHeaders(): OutgoingHttpHeaders {
-  return Object.create(null) as OutgoingHttpHeaders;
+function repeated(name: string): KeyveilError {
+  return new KeyveilError('bad_request', `The request is malformed: the field ${name} is repeated.`);
 }
 
 /**
@@ -33,7 +45,7 @@ function emptyHeaders(): OutgoingHttpHeaders {
  */
 export function toHttp2Request(destination: Destination, request: UpstreamRequest): OutgoingHttpHeaders {
   requireRequestLine(request);
-  const headers = emptyHeaders();
+  const headers = createHttp2Fields() as OutgoingHttpHeaders;
   headers[':method'] = request.method;
   headers[':scheme'] = destination.scheme;
   headers[':authority'] = headerValue(request.headers, 'host') ?? formatAuthority(destination.authority);
@@ -45,7 +57,7 @@ export function toHttp2Request(destination: Destination, request: UpstreamReques
 
 /** Trailers of a request. Throws `bad_request`. */
 export function toHttp2Trailers(trailers: RawHeaders): OutgoingHttpHeaders {
-  const headers = emptyHeaders();
+  const headers = createHttp2Fields() as OutgoingHttpHeaders;
   addFields(headers, trailers);
   return headers;
 }

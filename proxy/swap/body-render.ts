@@ -40,7 +40,7 @@ export interface Measured {
   readonly format: StoredFormat | null;
 }
 
-export function createSwapper(job: BodyJob, tally: SwapTally): BodySwapper {
+function createSwapper(job: BodyJob, tally: SwapTally): BodySwapper {
   const { plan, bodyClass, resources } = job;
   return new BodySwapper({ plan, bodyClass, location: 'body', growthBytes: resources.growthBytes, tally });
 }

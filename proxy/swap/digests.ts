@@ -3,12 +3,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { withoutHeaders, type RawHeaders } from '../exchange.ts';
 
 /** RFC 1864, RFC 3230, and the two of RFC 9530; lower case. */
-export const BODY_DIGEST_NAMES: ReadonlySet<string> = new Set([
-  'content-md5',
-  'digest',
-  'content-digest',
-  'repr-digest',
-]);
+const BODY_DIGEST_NAMES: ReadonlySet<string> = new Set(['content-md5', 'digest', 'content-digest', 'repr-digest']);
 
 /** Names of RFC 3230 and RFC 9530 → those of the hash here. */
 const HASHES: ReadonlyMap<string, string> = new Map([

@@ -51,7 +51,9 @@ test('every body of the vectors arrives as they say, on every way and wherever i
     }
     for (const mode of MODES) {
       const resources = resourcesFor(mode);
-      const cuts = [cut(vector.body, 1), [vector.body]];
+      // A write to the disk for each byte of the long ones would take a second each.
+      const shortest = mode === 'spooled' && vector.body.length > 500 ? 40 : 1;
+      const cuts = [cut(vector.body, shortest), [vector.body]];
       if (mode === 'streamed')
         for (const at of places) cuts.push([vector.body.subarray(0, at), vector.body.subarray(at)]);
       for (const chunks of cuts) {

@@ -20,6 +20,7 @@ import { Tunnel, TunnelRegistry } from './tunnels.ts';
 import { dropVeils } from './veil/compile.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
+const KEEP_ALIVE_MS = 60_000;
 const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
 
 export interface Proxy {
@@ -62,6 +63,8 @@ class ProxyServer implements Proxy {
         ? createHttpServer(STRICT_SERVER_OPTIONS)
         : createHttpsServer({ ...STRICT_SERVER_OPTIONS, ...settings.tls, minVersion: 'TLSv1.2' });
     this.#server.maxHeadersCount = 0;
+    // Between plain requests a connection is as idle as a tunnel without one.
+    this.#server.keepAliveTimeout = settings.tunnelIdleTimeoutMs;
     this.#wire();
   }
 
@@ -93,6 +96,8 @@ class ProxyServer implements Proxy {
   #track(socket: Socket): void {
     socket.on('error', () => socket.destroy());
     socket.setNoDelay(true);
+    // A peer that has vanished without a word would hold its tunnel for ever.
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
     if (this.#ports.settings.tls === null) this.#unauthenticated.add(socket);

@@ -11,6 +11,12 @@ export interface RequestPumpOptions {
   readonly onError: (error: Error) => void;
 }
 
+// A reset of an HTTP/2 stream, or the loss of its connection, ends its readable side as a whole body does.
+function wasCut(body: Readable): boolean {
+  const { aborted, rstCode } = body as { aborted?: boolean; rstCode?: number };
+  return aborted === true || (rstCode ?? 0) !== 0;
+}
+
 /** Where the pump puts the bytes, from the moment at which the upstream connection is there. */
 export class RequestPump {
   readonly #options: RequestPumpOptions;
@@ -36,14 +42,18 @@ export class RequestPump {
     }
     // An HTTP/2 stream whose body is empty may have ended while the upstream was being connected to.
     if (body.readableEnded) {
-      this.#end();
+      if (wasCut(body)) this.#fail(new Error('The request body was cut short.'));
+      else this.#end();
       return;
     }
     body.on('data', (chunk: Buffer) => {
       onChunk?.(chunk);
       if (!this.#isStopped && !exchange.write(chunk)) body.pause();
     });
-    body.on('end', () => this.#end());
+    body.on('end', () => {
+      if (wasCut(body)) this.#fail(new Error('The request body was cut short.'));
+      else this.#end();
+    });
     body.on('error', (error) => this.#fail(error));
     // `close` without `end`: the client has gone, or the stream was destroyed without a word.
     body.on('close', () => {

@@ -90,6 +90,11 @@ export interface Upstream {
     request: UpstreamRequest,
     options: UpstreamRequestOptions,
   ): UpstreamExchange | Promise<UpstreamExchange>;
+  /**
+   * Whether a request that came by HTTP/2 would go on by it. Asks the origin with a handshake of its own when none has
+   * told yet; rejects as `request` does.
+   */
+  speaksHttp2(destination: Destination, signal: AbortSignal): Promise<boolean>;
   /** A vetted TCP connection (through the chained proxy, if any) for a tunnel that is relayed unread. */
   dial(destination: Destination, signal: AbortSignal): Promise<Duplex>;
   /** Closes what a session has open, busy or not. */

@@ -122,7 +122,7 @@ export class Pipeline {
     this.#drawVeil(request, rules, { forward, swapped, sessionId: tunnel.sessionId });
     const outgoing =
       upgrade === null
-        ? await this.#prepare(tunnel, exchange, { target, swapped, rules, forward })
+        ? await this.#prepare(tunnel, exchange, { target, swapped, rules, forward, destination })
         : this.#prepareUpgrade(tunnel, exchange, { target, swapped, rules, forward, upgrade });
     if (forward.isSettled) return;
     forward.pump = outgoing.pump;
@@ -174,7 +174,11 @@ export class Pipeline {
     );
   }
 
-  async #prepare(tunnel: Tunnel, exchange: ClientExchange, run: Swapped): Promise<Outgoing> {
+  async #prepare(
+    tunnel: Tunnel,
+    exchange: ClientExchange,
+    run: Swapped & { destination: Destination },
+  ): Promise<Outgoing> {
     const { request } = exchange;
     const { plan } = run.rules;
     const { target } = run;
@@ -191,7 +195,7 @@ export class Pipeline {
       plan,
       headers: withoutHeaders(headers, EXPECT),
       framing: body,
-      upstreamIsHttp2: request.httpVersion === '2',
+      upstreamIsHttp2: await this.#goesByHttp2(request, run.destination, run.forward.signal),
       resources: this.#ports.bodies,
       sessionId: tunnel.sessionId,
       signal: run.forward.signal,
@@ -203,6 +207,13 @@ export class Pipeline {
     };
     const pump = this.#createPump(exchange, run, prepared.body);
     return { request: { method, target, headers: prepared.headers, body: prepared.framing, sensitiveNames }, pump };
+  }
+
+  /** An HTTP/1.1 upstream may want a length where HTTP/2 needs none, so a long body waits for the answer. */
+  async #goesByHttp2(request: ClientRequest, destination: Destination, signal: AbortSignal): Promise<boolean> {
+    if (request.httpVersion !== '2') return false;
+    const isLong = request.body.kind === 'length' && request.body.bytes > this.#ports.settings.bodyBufferBytes;
+    return isLong ? this.#ports.upstream.speaksHttp2(destination, signal) : true;
   }
 
   #prepareUpgrade(tunnel: Tunnel, exchange: ClientExchange, run: Swapped & { upgrade: UpgradeClient }): Outgoing {

@@ -73,6 +73,17 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     }
   }
 
+  async speaksHttp2(destination: Destination, signal: AbortSignal): Promise<boolean> {
+    if (destination.scheme === 'http') return false;
+    const known = this.#known.get(formatAuthority(destination.authority));
+    if (known !== undefined) return known !== 'http/1.1';
+    const socket = await this.#openTls(destination, ['h2', 'http/1.1'], signal);
+    const isHttp2 = socket.alpnProtocol === 'h2';
+    socket.destroy();
+    this.#remember(destination, isHttp2 ? 'h2' : 'http/1.1');
+    return isHttp2;
+  }
+
   dial(destination: Destination, signal: AbortSignal): Promise<Duplex> {
     if (this.#isClosed) return Promise.reject(stopping());
     return this.#sockets.open(destination.sessionId, signal, (opening) =>
@@ -207,6 +218,7 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     try {
       const socket = await opening;
       if (socket.alpnProtocol === 'h2') {
+        this.#learnHttp2(destination);
         this.#http2.startOn(socket, exchange);
         return exchange;
       }
@@ -245,6 +257,11 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     return this.#sockets.open(destination.sessionId, signal, (opening) =>
       this.#connector.openTls(destination, alpnProtocols, opening),
     );
+  }
+
+  // That it speaks nothing else was learned from its refusal of HTTP/1.1, and a handshake for both can't tell.
+  #learnHttp2(destination: Destination): void {
+    if (this.#known.get(formatAuthority(destination.authority)) !== 'h2-only') this.#remember(destination, 'h2');
   }
 
   #remember(destination: Destination, known: Known): void {

@@ -1,8 +1,14 @@
 // Large bodies through the built daemon arrive whole while its memory stays flat; bench/bulk.ts does the same with 1 GiB.
+import { once } from 'node:events';
 import { readdirSync, readlinkSync } from 'node:fs';
+import { connect as connectHttp2 } from 'node:http2';
 import { join } from 'node:path';
 import t, { test } from 'tap';
 import { openBulkScene, transferName, TRANSFERS, type BulkScene } from '../support/bulk.ts';
+import { placeholderOf, sessionPolicy } from '../support/policies.ts';
+import { startTestProxy } from '../support/proxy.ts';
+import { createTestAuthority } from '../support/test-authority.ts';
+import { startUpstream } from '../support/upstream.ts';
 
 const MIB = 1024 * 1024;
 const BYTES = 96 * MIB;
@@ -49,4 +55,34 @@ test('nothing is left in the spool', async (t) => {
     [],
     'and none without a name is open',
   );
+});
+
+test('a long body that came by HTTP/2 keeps its length where the upstream speaks HTTP/1.1 alone', async (t) => {
+  const authority = createTestAuthority();
+  const upstream = await startUpstream({ leaf: authority.leafFor(['api.test']) });
+  const placeholder = placeholderOf('L');
+  const keyveil = await startTestProxy({
+    authority,
+    overrides: { 'api.test:443': upstream.port },
+    policy: sessionPolicy([{ placeholder, value: 'a-value-of-other-length' }]),
+  });
+  t.teardown(async () => {
+    await keyveil.close();
+    await upstream.close();
+  });
+  const socket = await keyveil.tunnel('api.test:443', { ALPNProtocols: ['h2'] });
+  const session = connectHttp2('https://api.test', { createConnection: () => socket });
+  t.teardown(() => session.destroy());
+  for (const text of [placeholder, 'none']) {
+    const body = Buffer.concat([Buffer.from(text), Buffer.alloc(2 * MIB, 0x61)]);
+    const stream = session.request({ ':method': 'PUT', ':path': '/', 'content-length': body.length });
+    stream.end(body);
+    stream.resume();
+    const [headers] = (await once(stream, 'response')) as [{ ':status'?: number }];
+    t.equal(headers[':status'], 200);
+    const received = upstream.received.at(-1);
+    t.equal(received?.header('transfer-encoding'), undefined);
+    t.equal(received?.header('content-length'), String(received?.body.length));
+    t.equal(received?.body.toString('latin1', 0, 4), text === 'none' ? 'none' : 'a-va');
+  }
 });

@@ -67,7 +67,7 @@ export function toAuditRow(event: AuditEvent): AuditRow {
     sessionId,
     host,
     outcome,
-    entry: JSON.stringify(entry),
+    entry: JSON.stringify(event.repeated === undefined ? entry : { ...entry, repeated: event.repeated }),
     credentialIds: idsOf(event.swaps, event.misses, event.veils),
     usedIds: idsOf(event.swaps),
   };

@@ -212,7 +212,7 @@ test('random sequences of calls answer as the model does', async (t) => {
     }),
     { numRuns: 10, endOnFailure: true },
   );
-  t.ok(secretsMade > 20, `${secretsMade} secrets were stored`);
+  t.ok(secretsMade > 3, `${secretsMade} secrets were stored`);
   const places = {
     answers: answers.join('\n'),
     logs: api.logLines.join('\n'),

@@ -44,6 +44,8 @@ async function openScene(t: Test, injection = { header: true, body: false }): Pr
   const home = join(directory, 'home');
   mkdirSync(root);
   mkdirSync(home);
+  // Random bytes don't get smaller.
+  writeFileSync(join(home, '.gitconfig'), '[core]\n\tcompression = 0\n');
   const authority = createTestAuthority();
   const server = await startGitServer({ leaf: authority.leafFor(['git.test']), root, login: `user:${VALUE}` });
   const keyveil = await startTestDaemon({ authority, overrides: { 'git.test': server.port } });
@@ -84,6 +86,7 @@ async function openScene(t: Test, injection = { header: true, body: false }): Pr
   };
   await git(['init', '-q', '--bare', '-b', 'main', join(root, 'repo.git')]);
   await git(['-C', join(root, 'repo.git'), 'config', 'http.receivepack', 'true']);
+  await git(['-C', join(root, 'repo.git'), 'config', 'core.compression', '0']);
   return { keyveil, server, placeholder, directory, git };
 }
 

@@ -15,7 +15,7 @@ import { startDaemonProcess, type DaemonProcess } from './daemon-process.ts';
 import { readHead, type TestSession } from './operator.ts';
 import { createTestAuthority } from './test-authority.ts';
 
-export const BULK_PIECE_BYTES = 64 * 1024;
+const BULK_PIECE_BYTES = 64 * 1024;
 const VALUE = 'bulk-real-secret-value-that-is-longer-than-its-placeholder';
 const SAMPLE_MS = 25;
 /** Bytes of a placeholder that stand before a cut, the rest after it. */
@@ -32,7 +32,7 @@ export interface Transfer {
   readonly bytes: number;
 }
 
-export interface TransferResult {
+interface TransferResult {
   /** The bytes that arrived are those that should. */
   readonly isIntact: boolean;
   readonly seconds: number;

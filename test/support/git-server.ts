@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { startUpstream, type TestUpstream } from './upstream.ts';
 import type { TestLeaf } from './test-authority.ts';
 
-export interface GitRequest {
+interface GitRequest {
   readonly method: string;
   readonly url: string;
   readonly authorization: string | undefined;

@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { connect as connectTls, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import type { TestAuthority } from './test-authority.ts';
 
-export type Json = Record<string, unknown>;
+type Json = Record<string, unknown>;
 
-export interface AdminAnswer {
+interface AdminAnswer {
   readonly status: number;
   readonly body: Json;
 }

@@ -21,6 +21,8 @@ import { dropVeils } from './veil/compile.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
 const KEEP_ALIVE_MS = 60_000;
+// One reason for all: making one costs more than closing the tunnel, most of it its stack.
+const CLIENT_GONE = new DOMException('The client has gone.', 'AbortError');
 const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
 
 export interface Proxy {
@@ -154,7 +156,7 @@ class ProxyServer implements Proxy {
     metrics.tunnels(1);
     const abortion = new AbortController();
     socket.once('close', () => {
-      abortion.abort();
+      abortion.abort(CLIENT_GONE);
       this.#registry.remove(tunnel);
       metrics.tunnels(-1);
     });

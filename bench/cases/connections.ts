@@ -4,7 +4,7 @@ import type { BenchCase, BenchContext } from '../support/case.ts';
 import { roundsOf } from '../support/case.ts';
 import { startKeyveil } from '../support/keyveil.ts';
 import { generate, measureCost, pause, targetOf, type LoadResult } from '../support/load.ts';
-import { startPeer } from '../support/peers.ts';
+import { isPeerInstalled, startPeer } from '../support/peers.ts';
 import type { ProxyUnderTest } from '../support/proxy.ts';
 import type { CaseResult } from '../support/report.ts';
 import { ratios } from '../support/statistics.ts';
@@ -68,33 +68,37 @@ async function runNewConnections(context: BenchContext): Promise<CaseResult> {
   const { scene, say, isQuick } = context;
   const seconds = isQuick ? 2 : 4;
   const rounds = roundsOf(context, 8);
-  const proxies = [await startKeyveil(scene), await startPeer('http-mitm-proxy', scene)] as const;
-  const values: readonly [number[], number[]] = [[], []];
+  const proxies = [await startKeyveil(scene)];
+  // The last two are the floor: TLS without any of the work, and no TLS at all.
+  for (const name of ['http-mitm-proxy', 'bare-sketch', 'plain-tunnel'] as const) {
+    if (isPeerInstalled(name)) proxies.push(await startPeer(name, scene));
+  }
+  const values = new Map<string, number[]>(proxies.map(({ name }) => [name, []]));
   const connect = (proxy: ProxyUnderTest) =>
     generate<LoadResult>('new-connections', { ...targetOf(proxy, scene.ports.canned), connections: 8, seconds });
   for (const proxy of proxies) for (let times = 0; times < 3; times += 1) await connect(proxy);
   for (let round = 0; round < rounds; round += 1) {
     say(`round ${round + 1} of ${rounds}`);
-    for (const [index, proxy] of proxies.entries()) {
+    for (const proxy of proxies) {
       // The generator takes a moment to load, so that its time begins later than the measurement's.
       const cost = await measureCost(scene, { proxy, seconds: seconds + 0.5, run: () => connect(proxy) });
-      values[index]?.push(cost.cpuPerRequestUs);
+      values.get(proxy.name)?.push(cost.cpuPerRequestUs);
     }
   }
   for (const proxy of proxies) await proxy.stop();
-  const [own, theirs] = values;
+  const [own = [], theirs] = ['keyveil', 'http-mitm-proxy'].map((name) => values.get(name));
   return {
-    measurements: proxies.map(({ name, version }, index) => ({
+    measurements: proxies.map(({ name, version }) => ({
       subject: `${name} ${version}`,
       figure: 'CPU per connection and request',
       unit: 'µs',
-      values: values[index] ?? [],
+      values: values.get(name) ?? [],
     })),
     rows: [
       {
         work: 'new TLS connection per request: CPU against http-mitm-proxy',
         unit: '×',
-        values: ratios(own, theirs),
+        values: theirs === undefined ? [Number.NaN] : ratios(own, theirs),
         must: 0.5,
         aim: 0.333,
         better: 'lower',

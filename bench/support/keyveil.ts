@@ -2,7 +2,7 @@
 import { mkdtempSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
-import { startProgram } from './processes.ts';
+import { cpuSecondsOf, startProgram } from './processes.ts';
 import { proxyOf, type Login, type ProxyUnderTest } from './proxy.ts';
 import { freePort, SECRET_VALUE, type Scene } from './scene.ts';
 
@@ -27,6 +27,8 @@ export interface KeyveilOptions {
 export interface Keyveil extends ProxyUnderTest {
   readonly dataDir: string;
   readonly startedInMs: number;
+  /** CPU time of all threads until then. */
+  readonly startedWithCpuMs: number;
   readonly login: Login;
   /** Calls the admin API; rejects unless it answers with a 2xx. */
   call<T>(path: string, body?: unknown): Promise<T>;
@@ -97,6 +99,7 @@ export async function startKeyveil(scene: Scene, options: KeyveilOptions = {}): 
     readyLine: /"msg":"Ready"/,
   });
   const startedInMs = performance.now() - startedAt;
+  const startedWithCpuMs = cpuSecondsOf([program.child.pid as number]) * 1000;
   const call = adminCall(adminPort);
   const vaultId = await createVault(call, options.swapsBodies === true);
   const { login, placeholder } = await createSession(call, [vaultId]);
@@ -107,6 +110,7 @@ export async function startKeyveil(scene: Scene, options: KeyveilOptions = {}): 
     login,
     dataDir,
     startedInMs,
+    startedWithCpuMs,
     call,
     openSession: async (vaultIds = [vaultId]) => (await createSession(call, vaultIds)).login,
   };

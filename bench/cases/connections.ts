@@ -68,7 +68,7 @@ async function runNewConnections(context: BenchContext): Promise<CaseResult> {
   const { scene, say, isQuick } = context;
   const seconds = isQuick ? 2 : 4;
   const rounds = roundsOf(context, 8);
-  const proxies = [await startKeyveil(scene)];
+  const proxies: ProxyUnderTest[] = [await startKeyveil(scene)];
   // The last two are the floor: TLS without any of the work, and no TLS at all.
   for (const name of ['http-mitm-proxy', 'bare-sketch', 'plain-tunnel'] as const) {
     if (isPeerInstalled(name)) proxies.push(await startPeer(name, scene));

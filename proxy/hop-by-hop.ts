@@ -37,7 +37,9 @@ function find(headers: RawHeaders, fields: ReadonlySet<string>): Found {
     if (!fields.has(name)) continue;
     hasAny = true;
     if (name !== 'connection') continue;
-    for (const option of (headers[index + 1] as string).split(',')) {
+    const value = headers[index + 1] as string;
+    if (value === 'keep-alive' || value === 'close') continue; // what nearly all of them say, and it names no field
+    for (const option of value.split(',')) {
       const field = option.trim().toLowerCase();
       if (field !== '' && !fields.has(field) && !NEVER_NAMED.has(field)) (named ??= new Set()).add(field);
     }

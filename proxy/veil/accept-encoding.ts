@@ -1,10 +1,15 @@
 // Narrows Accept-Encoding to what can be decoded here, so that every response can be veiled (RFC 9110 section 12.5.3).
-import { type RawHeaders, headerValue, withHeader } from '../exchange.ts';
+import { type RawHeaders, headerValue, headerValues, withHeader } from '../exchange.ts';
 import { DECODABLE_CODINGS } from '../swap/content-coding.ts';
 
 const DECODABLE: ReadonlySet<string> = new Set(DECODABLE_CODINGS);
 /** What `*` is turned into: `x-gzip` is but another name (RFC 9110 section 8.4.1.3). */
 const WILDCARD_CODINGS = DECODABLE_CODINGS.filter((coding) => coding !== 'x-gzip');
+
+/** Values that stay as they are: clients send few different ones, with every request. */
+const unchanged = new Set<string>();
+const UNCHANGED_MAX = 64;
+const UNCHANGED_CHARACTERS_MAX = 128;
 
 interface Preference {
   readonly coding: string;
@@ -21,22 +26,23 @@ interface Preference {
  * asks for `identity` too. Without the field (servers then send identity), and when nothing changes, the list is the same.
  */
 export function narrowAcceptEncoding(headers: RawHeaders): RawHeaders {
-  if (headerValue(headers, 'accept-encoding') === undefined) return headers;
+  const values = headerValues(headers, 'accept-encoding');
+  const [value] = values;
+  if (value === undefined) return headers;
   const isRange = headerValue(headers, 'range') !== undefined;
-  const preferences = headers.flatMap((_, index) =>
-    isAcceptEncoding(headers, index) ? parsePreferences(headers[index + 1] as string) : [],
-  );
+  const isAlone = values.length === 1 && !isRange;
+  if (isAlone && unchanged.has(value)) return headers;
+  const preferences = values.flatMap(parsePreferences);
   const named = new Set(preferences.map(({ coding }) => coding));
   const narrowed = isRange ? ['identity'] : preferences.flatMap((preference) => narrow(preference, named));
   const isSame =
     narrowed.length === preferences.length && preferences.every(({ text }, index) => text === narrowed[index]);
-  if (isSame) return headers;
+  if (isSame) {
+    if (isAlone && unchanged.size < UNCHANGED_MAX && value.length <= UNCHANGED_CHARACTERS_MAX) unchanged.add(value);
+    return headers;
+  }
   const isAnyWanted = isRange || preferences.some((preference) => isWanted(preference));
   return withHeader(headers, 'Accept-Encoding', isAnyWanted ? narrowed.join(', ') : 'identity');
-}
-
-function isAcceptEncoding(headers: RawHeaders, index: number): boolean {
-  return index % 2 === 0 && (headers[index] as string).toLowerCase() === 'accept-encoding';
 }
 
 function parsePreferences(value: string): Preference[] {

@@ -162,3 +162,15 @@ void t.test('Accept-Encoding keeps what can be decoded here', async (t) => {
   const plain: RawHeaders = ['Range', 'bytes=0-9', 'Accept-Encoding', 'identity'];
   t.equal(narrowAcceptEncoding(plain), plain);
 });
+
+void t.test(
+  'a value of Accept-Encoding that was seen before is treated as it was, however many there are',
+  async (t) => {
+    const values = Array.from({ length: 100 }, (_, index) => `gzip;q=0.${index + 100}`);
+    for (const value of [...values, ...values, `gzip;q=0.${'1'.repeat(200)}`]) {
+    const headers: RawHeaders = ['Accept-Encoding', value];
+    t.equal(narrowAcceptEncoding(headers), headers);
+    t.equal(narrowAcceptEncoding(['Range', 'bytes=0-9', ...headers])[3], 'identity', 'a range is another matter');
+    t.equal(narrowAcceptEncoding([...headers, 'Accept-Encoding', 'compress'])[1], value, 'and so is a second field');
+  }
+});

@@ -168,9 +168,10 @@ void t.test(
   async (t) => {
     const values = Array.from({ length: 100 }, (_, index) => `gzip;q=0.${index + 100}`);
     for (const value of [...values, ...values, `gzip;q=0.${'1'.repeat(200)}`]) {
-    const headers: RawHeaders = ['Accept-Encoding', value];
-    t.equal(narrowAcceptEncoding(headers), headers);
-    t.equal(narrowAcceptEncoding(['Range', 'bytes=0-9', ...headers])[3], 'identity', 'a range is another matter');
-    t.equal(narrowAcceptEncoding([...headers, 'Accept-Encoding', 'compress'])[1], value, 'and so is a second field');
-  }
-});
+      const headers: RawHeaders = ['Accept-Encoding', value];
+      t.equal(narrowAcceptEncoding(headers), headers);
+      t.equal(narrowAcceptEncoding(['Range', 'bytes=0-9', ...headers])[3], 'identity', 'a range is another matter');
+      t.equal(narrowAcceptEncoding([...headers, 'Accept-Encoding', 'compress'])[1], value, 'and so is a second field');
+    }
+  },
+);

@@ -5,6 +5,7 @@ import { compileAdmission, type EnvironmentNetworking } from './networking.ts';
 import type { HostSet } from './host-pattern.ts';
 import type { ReservedNameCheck } from './reserved-names.ts';
 import type { Mount } from './session.ts';
+import { findRawOnly } from './veil-budget.ts';
 
 /** Settings of the daemon that a mount depends on. */
 export interface MountSettings {
@@ -14,9 +15,14 @@ export interface MountSettings {
   readonly passthroughHosts: HostSet;
 }
 
+/** A credential and the size of its value, bytes. */
+export interface MountCredential extends Credential {
+  readonly valueByteLength: number;
+}
+
 /** What a mount reads, in the order of `vault_ids`; credentials are the active ones, in order of creation. */
 export interface MountInput {
-  readonly vaults: readonly { readonly id: string; readonly credentials: readonly Credential[] }[];
+  readonly vaults: readonly { readonly id: string; readonly credentials: readonly MountCredential[] }[];
   readonly networking: EnvironmentNetworking;
   readonly settings: MountSettings;
 }
@@ -79,6 +85,43 @@ function warnOf(credential: Credential, input: MountInput, admitted: HostSet): s
   return warnings;
 }
 
+const ANY_HOST = '*';
+
+/** Ids of the credentials that cover each of the hosts and wildcards that an admitted response can come from. */
+function groupByHost(credentials: readonly MountCredential[], admitted: HostSet): readonly MountCredential[][] {
+  const byPattern = new Map<string, MountCredential[]>([[ANY_HOST, []]]);
+  for (const credential of credentials) {
+    const { networking } = credential;
+    const patterns = networking.type === 'unrestricted' ? [ANY_HOST] : networking.allowedHosts;
+    for (const pattern of new Set(patterns)) byPattern.set(pattern, [...(byPattern.get(pattern) ?? []), credential]);
+  }
+  return [...byPattern.keys()].flatMap((pattern) => {
+    if (pattern !== ANY_HOST && admitted.shareOf(pattern) === 'none') return [];
+    // Two patterns that meet are one within the other: whatever covers all of this one covers what it has in common.
+    const wider = pattern.split('.').flatMap((_, index, labels) => {
+      const suffix = labels.slice(index + 1).join('.');
+      return suffix === '' || `*.${suffix}` === pattern ? [] : [`*.${suffix}`];
+    });
+    return [[...new Set([pattern, ANY_HOST, ...wider].flatMap((each) => byPattern.get(each) ?? []))]];
+  });
+}
+
+/** Warnings of values that are veiled in their raw form alone at some host, since too many long ones cover it. */
+function warnOfRawOnly({ vaults }: MountInput, admitted: HostSet): string[] {
+  const credentials = vaults.flatMap((vault) => vault.credentials);
+  const rawOnlyOf = (group: readonly MountCredential[]): ReadonlySet<string> =>
+    findRawOnly(group.map(({ id, valueByteLength: byteLength }) => ({ id, byteLength })));
+  if (rawOnlyOf(credentials).size === 0) return [];
+  const rawOnly = new Set(groupByHost(credentials, admitted).flatMap((group) => [...rawOnlyOf(group)]));
+  return credentials
+    .filter(({ id }) => rawOnly.has(id))
+    .map(
+      ({ secretName, id }) =>
+        `veil_raw_only: ${secretName} (${id}) is veiled in its raw form alone (no base64, no escaped forms), since ` +
+        'the values that cover a host with it are too long together. Use fewer or shorter values in one session.',
+    );
+}
+
 /**
  * Decides what a session mounts. The first vault that has a name wins. Throws `mitm_disabled` or
  * `credential_not_mountable` (also for a credential that another vault's shadows).
@@ -104,5 +147,5 @@ export function decideMounts(input: MountInput): MountResult {
       }
     }
   }
-  return { mounts: [...mounts.values()], warnings };
+  return { mounts: [...mounts.values()], warnings: [...warnings, ...warnOfRawOnly(input, admitted)] };
 }

@@ -161,6 +161,11 @@ export function unseal(ring: KeyRing, sealed: Sealed, associated: Buffer): Secre
   }
 }
 
+/** Size of the value that is sealed in these bytes: it can be told without a key. */
+export function sealedByteLength(bytes: Buffer): number {
+  return Math.max(0, bytes.length - CIPHERTEXT_START);
+}
+
 /** Wraps the data key under the ring's writing key; the value's own ciphertext stays. Throws an UnsealError. */
 export function rewrap(ring: KeyRing, sealed: Sealed, associated: Buffer): Sealed {
   const dataKey = unwrapDataKey(ring, sealed, associated);

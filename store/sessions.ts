@@ -1,7 +1,7 @@
 // Sessions in SQLite: a session is mounted and stored in one transaction, or not at all.
 import { KeyveilError } from '../model/errors.ts';
 import { createId } from '../model/ids.ts';
-import { decideMounts, type MountResult } from '../model/mount.ts';
+import { decideMounts, type MountCredential, type MountResult } from '../model/mount.ts';
 import type { EnvironmentNetworking } from '../model/networking.ts';
 import type { SessionSettings, SessionStore } from '../model/ports.ts';
 import type { NewSession } from '../model/session.ts';
@@ -11,6 +11,7 @@ import { notFound, read, requireActive, write, type ControlContext } from './con
 import { toCredential, type CredentialRow } from './credential-rows.ts';
 import { DENY_ALL, type EnvironmentRow } from './environments.ts';
 import { createPager, mapPage } from './paging.ts';
+import { sealedByteLength } from './seal.ts';
 import { createToken, hashToken, toSession, type SessionRow } from './session-rows.ts';
 import type { VaultRow } from './vaults.ts';
 
@@ -58,6 +59,11 @@ function readNetworking(statements: Statements, input: NewSession, settings: Ses
   return parseEnvironmentNetworking(row.networking) ?? DENY_ALL;
 }
 
+function toMountCredential(row: CredentialRow): MountCredential {
+  const valueByteLength = row.sealed_value === null ? 0 : sealedByteLength(row.sealed_value);
+  return { ...toCredential(row, null), valueByteLength };
+}
+
 function readVaults(statements: Statements, vaultIds: readonly string[]) {
   return vaultIds.map((id) => {
     const row = statements.vault.get(id);
@@ -65,7 +71,7 @@ function readVaults(statements: Statements, vaultIds: readonly string[]) {
     if (row.archived_at !== null) {
       throw new KeyveilError('vault_archived', `Vault ${row.id} is archived. Leave it out.`, { param: 'vault_ids' });
     }
-    return { id, credentials: statements.credentials.all(id).map((credential) => toCredential(credential, null)) };
+    return { id, credentials: statements.credentials.all(id).map(toMountCredential) };
   });
 }
 

@@ -1,8 +1,9 @@
 // Compiles, and keeps while they are in use, the veils of sessions: one for each set of credentials that cover a host.
-import { OPENED_VALUE_UNUSED_MS, VEIL_COMPILED_BYTES_MAX, VEILS_KEPT_BYTES_MAX } from '../../model/limits.ts';
+import { OPENED_VALUE_UNUSED_MS, VEILS_KEPT_BYTES_MAX } from '../../model/limits.ts';
 import type { PolicyCredential, SessionPolicy } from '../../model/ports.ts';
 import type { Secret } from '../../model/secret.ts';
-import { createForms, isVeilable, type ValueForms } from './forms.ts';
+import { findRawOnly, isVeilableLength } from '../../model/veil-budget.ts';
+import { createForms } from './forms.ts';
 import { Veil } from './veil.ts';
 
 /** A sandbox chooses hosts freely where a credential covers all of them; beyond this many, look-ups start anew. */
@@ -116,25 +117,21 @@ function veilForCoverage(policy: SessionPolicy, host: string, veils: PolicyVeils
 }
 
 function compile(credentials: readonly PolicyCredential[]): Veil | null {
-  const credentialIds: string[] = [];
-  const forms: ValueForms[] = [];
   const unopened: string[] = [];
-  const rawOnly: string[] = [];
-  let bytes = 0;
+  const opened: { id: string; placeholder: string; value: Buffer; byteLength: number }[] = [];
   for (const credential of credentials) {
     const value = tryOpen(credential)?.reveal();
-    if (value === undefined) unopened.push(credential.id);
-    if (value === undefined || !isVeilable(value)) continue;
-    let form = createForms(value, credential.placeholder, 'all');
-    if (bytes + form.byteLength > VEIL_COMPILED_BYTES_MAX) {
-      form = createForms(value, credential.placeholder, 'raw');
-      rawOnly.push(credential.id);
-    }
-    bytes += form.byteLength;
-    credentialIds.push(credential.id);
-    forms.push(form);
+    const { id, placeholder } = credential;
+    if (value === undefined) unopened.push(id);
+    else if (isVeilableLength(value.length)) opened.push({ id, placeholder, value, byteLength: value.length });
   }
-  return forms.length + unopened.length === 0 ? null : Veil.compile({ credentialIds, forms, unopened, rawOnly });
+  if (opened.length + unopened.length === 0) return null;
+  const rawOnly = findRawOnly(opened);
+  return Veil.compile({
+    credentialIds: opened.map(({ id }) => id),
+    forms: opened.map(({ id, placeholder, value }) => createForms(value, placeholder, rawOnly.has(id) ? 'raw' : 'all')),
+    unopened,
+  });
 }
 
 function tryOpen(credential: PolicyCredential): Secret | null {

@@ -1,5 +1,5 @@
 // The byte forms in which a credential's value is looked for in responses, and what each of them becomes.
-import { VEIL_ALL_FORMS_VALUE_BYTES_MAX, VEIL_VALUE_BYTES_MIN } from '../../model/limits.ts';
+import { VEIL_ALL_FORMS_VALUE_BYTES_MAX } from '../../model/limits.ts';
 import { BASE64_EDGE_BYTES, base64Forms, type Base64Form } from './base64-form.ts';
 import { escapedLengthMax } from './escapes.ts';
 
@@ -19,20 +19,9 @@ export interface ValueForms {
   readonly isEscapedToo: boolean;
   /** Most bytes that one occurrence can take, with the neighbours that decide how far it reaches. */
   readonly longest: number;
-  /** Rough size of the compiled forms in memory. */
-  readonly byteLength: number;
 }
 
 export type FormSelection = 'all' | 'raw';
-
-/** Rough cost in memory of finding a literal, and of finding a value's escaped forms for each of its bytes. */
-const LITERAL_COST_BYTES = 400;
-const ESCAPED_COST_BYTES = 24;
-
-/** Whether a value is long enough that its occurrence in a response is no accident. */
-export function isVeilable(value: Buffer): boolean {
-  return value.length >= VEIL_VALUE_BYTES_MIN;
-}
 
 /**
  * Makes the forms of a value of at least 8 bytes. Values over 1 KiB have their raw and base64 forms only.
@@ -53,9 +42,6 @@ export function createForms(revealed: Buffer, placeholder: string, selection: Fo
     literals,
     isEscapedToo,
     longest: Math.max(isEscapedToo ? escapedLengthMax(value) : 0, ...literals.map(literalLengthMax)),
-    byteLength:
-      literals.reduce((sum, { bytes }) => sum + bytes.length + LITERAL_COST_BYTES, 0) +
-      (isEscapedToo ? value.length * ESCAPED_COST_BYTES : 0),
   };
 }
 

@@ -21,8 +21,6 @@ export interface VeilContents {
   readonly forms: readonly ValueForms[];
   /** Ids of covering credentials that could not be opened: their values pass. */
   readonly unopened: readonly string[];
-  /** Ids of credentials that are looked for in their raw form only, since the whole set would be too large. */
-  readonly rawOnly: readonly string[];
 }
 
 const LINE_FEED = 0x0a;
@@ -87,10 +85,6 @@ export class Veil {
 
   get unopened(): readonly string[] {
     return this.#compiled.unopened;
-  }
-
-  get rawOnly(): readonly string[] {
-    return this.#compiled.rawOnly;
   }
 
   credentialId(credential: number): string {

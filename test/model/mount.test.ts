@@ -1,9 +1,8 @@
 // Mounting: precedence, failures and warnings; the variables of a sandbox; and the names that no credential may take.
 import { test } from 'tap';
-import type { Credential } from '../../model/credential.ts';
 import { KeyveilError } from '../../model/errors.ts';
 import { createHostSet } from '../../model/host-pattern.ts';
-import { decideMounts, type MountInput, type MountSettings } from '../../model/mount.ts';
+import { decideMounts, type MountCredential, type MountInput, type MountSettings } from '../../model/mount.ts';
 import type { EnvironmentNetworking } from '../../model/networking.ts';
 import {
   CA_BUNDLE_VARIABLES,
@@ -29,7 +28,7 @@ function limitedTo(...allowedHosts: string[]): EnvironmentNetworking {
   return { type: 'limited', allowedHosts, allowPackageManagers: false };
 }
 
-function credential(id: string, secretName: string, overrides: Partial<Credential> = {}): Credential {
+function credential(id: string, secretName: string, overrides: Partial<MountCredential> = {}): MountCredential {
   return {
     id: `vcrd_${id}`,
     vaultId: 'vlt_one',
@@ -45,11 +44,12 @@ function credential(id: string, secretName: string, overrides: Partial<Credentia
     createdAt: 0,
     updatedAt: 0,
     archivedAt: null,
+    valueByteLength: 40,
     ...overrides,
   };
 }
 
-function inVault(id: string, ...credentials: Credential[]): MountInput['vaults'][number] {
+function inVault(id: string, ...credentials: MountCredential[]): MountInput['vaults'][number] {
   return { id, credentials: credentials.map((each) => ({ ...each, vaultId: id })) };
 }
 
@@ -181,6 +181,39 @@ test('each allowed host that is relayed unread, wholly or in part, is warned of'
     `credential_host_passthrough: KEY (vcrd_a) allows *.example, of which a part is ${rest}`,
   ]);
   t.equal(warningsOf(['pinned.example'], limitedTo()).length, 2, 'both faults of a host are told');
+  t.end();
+});
+
+const LONG_BYTES = 32_000;
+/** As many as can all be looked for in every form. */
+const LONG_FIT = 14;
+
+/** Numbers of the credentials that are warned of. */
+function rawOnlyOf(patterns: readonly string[][], networking: EnvironmentNetworking = OPEN): number[] {
+  const credentials = patterns.map((allowedHosts, index) =>
+    credential(String(index + 100), `KEY_${index}`, {
+      valueByteLength: LONG_BYTES + index,
+      networking: allowedHosts.length === 0 ? { type: 'unrestricted' } : { type: 'limited', allowedHosts },
+    }),
+  );
+  return decide([inVault('vlt_one', ...credentials)], { networking })
+    .warnings.filter((warning) => warning.startsWith('veil_raw_only: '))
+    .map((warning) =>
+      Number(/^veil_raw_only: KEY_(\d+) \(vcrd_1\d\d\) is veiled in its raw form alone /.exec(warning)?.[1]),
+    );
+}
+
+test('values of one host that are too long together to be veiled in every form are warned of', (t) => {
+  const each = (count: number, ...hosts: string[]): string[][] => Array.from({ length: count }, () => hosts);
+  t.strictSame(rawOnlyOf(each(LONG_FIT, 'api.example')), []);
+  t.strictSame(rawOnlyOf(each(LONG_FIT + 1, 'api.example')), [LONG_FIT]);
+  t.strictSame(rawOnlyOf([...each(LONG_FIT, 'api.example'), ...each(LONG_FIT, 'b.example')]), [], 'of two hosts');
+  t.strictSame(rawOnlyOf([...each(LONG_FIT, 'a.b.example', 'api.example'), ['*.b.example']]), [LONG_FIT]);
+  t.strictSame(rawOnlyOf([...each(LONG_FIT, '*.a.b.example'), ['*.b.example']]), [LONG_FIT]);
+  t.strictSame(rawOnlyOf([...each(LONG_FIT, 'b.example'), ['*.b.example']]), [], 'a wildcard leaves its own name out');
+  t.strictSame(rawOnlyOf([...each(LONG_FIT, 'api.example'), []], limitedTo('api.example')), [LONG_FIT]);
+  t.strictSame(rawOnlyOf(each(LONG_FIT + 2)), [LONG_FIT, LONG_FIT + 1], 'all of them everywhere');
+  t.strictSame(rawOnlyOf(each(LONG_FIT + 1, 'api.example'), limitedTo('b.example')), [], 'a host that is not admitted');
   t.end();
 });
 

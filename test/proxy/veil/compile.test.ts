@@ -62,7 +62,7 @@ void t.test('beyond its bound a set has raw forms only: of the longest values', 
   t.ok(!found.slice(0, first).some(Boolean));
   for (let index = 0; index < count; index += 1)
     t.ok(veil?.find(Buffer.from(value(index))), 'and all of them as they are');
-  const told = findRawOnly(policy.credentials.map(({ id, open }) => ({ id, byteLength: open().byteLength })));
+  const told = findRawOnly(policy.credentials.map((each) => ({ id: each.id, byteLength: each.open().byteLength })));
   t.equal(told.size, first, 'which sizes alone tell');
 });
 

@@ -20,11 +20,13 @@ function createFinder(plan: SwapPlan, tally: SwapTally): (chunk: Buffer) => void
   return (chunk) => {
     const bytes = carry.length === 0 ? chunk : Buffer.concat([carry, chunk]);
     let searched = 0;
-    for (let match = plan.scanner.find(bytes, 0); match !== null; match = plan.scanner.find(bytes, searched)) {
-      searched = match.end;
+    let match = plan.scanner.find(bytes, 0);
+    while (match !== null) {
       const entry = plan.entries[match.index] as PlanEntry;
       // Where it would be swapped, the body is only observed because lengths in it would become wrong.
       tally.missed(entry, 'body', entry.body === 'swap' ? 'binary_framing' : entry.body);
+      searched = match.end;
+      match = plan.scanner.find(bytes, searched);
     }
     carry = Buffer.from(bytes.subarray(plan.scanner.heldFrom(bytes, searched)));
   };

@@ -94,7 +94,7 @@ function framingFields(content: Content): string[] {
 }
 
 /** Fields for node:http2, which takes duplicates as lists. */
-export function http2Fields(fields: RawHeaders): http2.OutgoingHttpHeaders {
+function http2Fields(fields: RawHeaders): http2.OutgoingHttpHeaders {
   const result = Object.create(null) as Record<string, string | string[]>;
   for (let index = 0; index < fields.length; index += 2) {
     const name = (fields[index] as string).toLowerCase();

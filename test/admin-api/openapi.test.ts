@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { Validator } from '@seriousme/openapi-schema-validator';
 import openapiTypescript, { astToString } from 'openapi-typescript';
 import t, { test } from 'tap';
 import ts from 'typescript';
@@ -87,6 +88,13 @@ test('the document is OpenAPI 3.1 and describes every route and every error', (t
     for (const code of codesOf(operation)) t.type(statusOf(code), 'number', `${code} is a code`);
   }
   t.end();
+});
+
+test('the document validates against the schema of OpenAPI 3.1', async (t) => {
+  const validate = async (value: object): Promise<{ valid: boolean; errors?: unknown }> =>
+    new Validator().validate(structuredClone(value));
+  t.same(await validate(document as object), { valid: true });
+  t.equal((await validate({ ...document, paths: { vaults: {} } })).valid, false, 'a wrong one does not');
 });
 
 test('every reference leads somewhere, and no schema is left over', (t) => {

@@ -11,7 +11,7 @@ import { createTestAuthority } from '../support/test-authority.ts';
 import { startUpstream } from '../support/upstream.ts';
 
 const MIB = 1024 * 1024;
-const BYTES = 96 * MIB;
+const BYTES = 200 * MIB;
 const WARM_UP_BYTES = 16 * MIB;
 const GROWTH_BYTES_BELOW = 64 * MIB;
 

@@ -49,7 +49,8 @@ export type ConnectionReason =
   | 'tls_handshake_failed'
   | 'veil_not_possible'
   | 'idle_timeout'
-  | 'malformed_frame';
+  | 'malformed_frame'
+  | 'http2_flood';
 
 export type AuditReason = ErrorCode | ConnectionReason;
 

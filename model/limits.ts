@@ -33,8 +33,13 @@ export const HEADER_FIELDS_MAX = 1000;
 export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
 export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
-export const HTTP2_STREAM_WINDOW_BYTES = 256 * KIB;
-export const HTTP2_CONNECTION_WINDOW_BYTES = 1 * MIB;
+/** What a client may send on one stream before anybody has read it; so much can a stalled upload hold. */
+export const HTTP2_CLIENT_STREAM_WINDOW_BYTES = 256 * KIB;
+/** The same on all streams of a client's connection together, before the runtime has taken it off the connection. */
+export const HTTP2_CLIENT_CONNECTION_WINDOW_BYTES = 4 * MIB;
+/** What an upstream may send on one stream before anybody has read it; so much can a stalled download hold. */
+export const HTTP2_UPSTREAM_STREAM_WINDOW_BYTES = 256 * KIB;
+export const HTTP2_UPSTREAM_CONNECTION_WINDOW_BYTES = 1 * MIB;
 export const HTTP2_SEND_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const CHUNK_EXTENSION_BYTES_MAX = 4 * KIB;
 export const BODY_BUFFER_DEFAULT_BYTES = 1 * MIB;
@@ -60,6 +65,14 @@ export const SESSION_REQUESTS_DEFAULT_MAX = 2048;
 export const DENIAL_TOTAL_FACTOR = 3;
 export const DENIAL_WINDOW_MS = 60_000;
 export const HTTP2_STREAMS_PER_CONNECTION_MAX = 256;
+/** Frames that break the protocol, and streams beyond the limit, after which a client's connection is closed. */
+export const HTTP2_INVALID_FRAMES_MAX = 100;
+/** Requests that a client may take back before their answer is complete: at once, and then per second. */
+export const HTTP2_RESETS_BURST_MAX = 512;
+export const HTTP2_RESETS_PER_SECOND_MAX = 64;
+/** PING and SETTINGS frames of a client: at once, and then per second. */
+export const HTTP2_CONTROL_FRAMES_BURST_MAX = 1000;
+export const HTTP2_CONTROL_FRAMES_PER_SECOND_MAX = 200;
 export const LEAF_CACHE_ENTRIES_MAX = 4096;
 export const POOL_IDLE_PER_ORIGIN_MAX = 64;
 export const SWAP_PLANS_PER_POLICY_MAX = 64;

@@ -115,3 +115,13 @@ export function recordMalformed(
   trail.status = error.status;
   trail.finish('refused', error.code);
 }
+
+/** Opens the record of a tunnel as a whole: what is relayed in it unread, or why it was closed. */
+export function openTunnelTrail(ports: TrailPorts, tunnel: Pick<Tunnel, 'sessionId' | 'authority'>): AuditTrail {
+  const { sessionId, authority } = tunnel;
+  const { host, port } = authority;
+  return new AuditTrail(
+    { sessionId, method: 'CONNECT', scheme: 'tunnel', host, port, target: '', httpVersion: '1.1' },
+    ports,
+  );
+}

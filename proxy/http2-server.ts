@@ -7,18 +7,29 @@ import {
 } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../model/errors.ts';
-import { HEADER_BLOCK_BYTES_MAX, HTTP2_STREAMS_PER_CONNECTION_MAX } from '../model/limits.ts';
+import {
+  HEADER_BLOCK_BYTES_MAX,
+  HTTP2_CLIENT_CONNECTION_WINDOW_BYTES,
+  HTTP2_CLIENT_STREAM_WINDOW_BYTES,
+  HTTP2_INVALID_FRAMES_MAX,
+  HTTP2_STREAMS_PER_CONNECTION_MAX,
+} from '../model/limits.ts';
 import { Http2Reply, readHttp2Request } from './http2-exchange.ts';
+import { Http2Guard } from './http2-guard.ts';
 import { createExtendedConnect } from './http2-upgrade.ts';
 import type { Pipeline } from './pipeline.ts';
-import { recordMalformed } from './audit-trail.ts';
+import { openTunnelTrail, recordMalformed } from './audit-trail.ts';
 import { answerError, toKeyveilError } from './responses.ts';
 import type { ProxyPorts } from './settings.ts';
 import type { Tunnel } from './tunnels.ts';
 
 const END_STREAM = 0x1;
-const STREAM_WINDOW_BYTES = 1024 * 1024;
-const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
+
+/** One client connection. */
+interface Connection {
+  readonly tunnel: Tunnel;
+  readonly guard: Http2Guard;
+}
 
 /** The server that every HTTP/2 connection inside a tunnel is handed to; it never listens. */
 export interface Http2Server {
@@ -58,40 +69,59 @@ function serveStream(
 
 /** Creates the server. */
 export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2Server {
-  const tunnels = new WeakMap<object, Tunnel>();
+  const connections = new WeakMap<object, Connection>();
   const server: NodeHttp2Server = createServer({
     settings: {
       enableConnectProtocol: true,
       enablePush: false,
       maxConcurrentStreams: HTTP2_STREAMS_PER_CONNECTION_MAX,
       maxHeaderListSize: HEADER_BLOCK_BYTES_MAX,
-      // The connection's own window follows in `session`; a stream's is large enough for one round trip on a fast link.
-      initialWindowSize: STREAM_WINDOW_BYTES,
+      // The connection's own window follows in `session`.
+      initialWindowSize: HTTP2_CLIENT_STREAM_WINDOW_BYTES,
     },
     maxHeaderListPairs: 2048,
     maxSessionMemory: 64,
     // Frames that break the protocol, and streams beyond the limit, are a sign of a flood long before Node's default.
-    maxSessionInvalidFrames: 100,
-    maxSessionRejectedStreams: 100,
+    maxSessionInvalidFrames: HTTP2_INVALID_FRAMES_MAX,
+    maxSessionRejectedStreams: HTTP2_INVALID_FRAMES_MAX,
   });
   server.on('session', (session: ServerHttp2Session) => {
     session.on('error', () => undefined);
-    session.once('connect', () => session.setLocalWindowSize(CONNECTION_WINDOW_BYTES));
+    session.once('connect', () => session.setLocalWindowSize(HTTP2_CLIENT_CONNECTION_WINDOW_BYTES));
   });
   server.on('sessionError', () => undefined);
   const onStream = (stream: ServerHttp2Stream, ...[, flags, raw]: [unknown, number, string[]]): void => {
-    const tunnel = stream.session === undefined ? undefined : tunnels.get(stream.session);
+    const connection = stream.session === undefined ? undefined : connections.get(stream.session);
     // Without a listener a reset of the stream would be an uncaught error.
     stream.on('error', () => undefined);
-    if (tunnel === undefined) stream.destroy();
-    else serveStream(stream, { raw, endsStream: (flags & END_STREAM) !== 0 }, { pipeline, ports, tunnel });
+    if (connection === undefined) return void stream.destroy();
+    const { tunnel, guard } = connection;
+    // A stream that ends from our side is destroyed first.
+    stream.once('aborted', () => {
+      if (!stream.destroyed) guard.noteReset();
+    });
+    serveStream(stream, { raw, endsStream: (flags & END_STREAM) !== 0 }, { pipeline, ports, tunnel });
   };
   server.on('stream', onStream as (...values: unknown[]) => void);
   return {
     serve(socket, tunnel) {
       // Node announces the session before `emit` returns, so the next one announced is this connection's.
-      server.once('session', (session: ServerHttp2Session) => tunnels.set(session, tunnel));
+      server.once('session', (session: ServerHttp2Session) => {
+        connections.set(session, { tunnel, guard: createGuard(session, tunnel, ports) });
+      });
       server.emit('connection', socket);
     },
   };
+}
+
+function createGuard(session: ServerHttp2Session, tunnel: Tunnel, ports: ProxyPorts): Http2Guard {
+  return new Http2Guard(session, {
+    clock: ports.clock,
+    onFlood() {
+      // The requests that are open on the connection end for the same reason.
+      tunnel.cutReason ??= 'http2_flood';
+      openTunnelTrail(ports, tunnel).finish('refused', 'http2_flood');
+    },
+    onMalformed: () => openTunnelTrail(ports, tunnel).finish('refused', 'malformed_frame'),
+  });
 }

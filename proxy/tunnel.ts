@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net';
 import { normaliseHost } from '../model/authority.ts';
 import type { ConnectionReason } from '../model/audit.ts';
-import { AuditTrail } from './audit-trail.ts';
+import { openTunnelTrail } from './audit-trail.ts';
 import { parseClientHello, type ClientHello } from './client-hello.ts';
 import type { Destination } from './exchange.ts';
 import { decideProtocol, peek } from './first-bytes.ts';
@@ -56,19 +56,10 @@ function markIdle(tunnel: Tunnel, ports: ProxyPorts): void {
   tunnel.idleBytesRead = tunnel.bytesRead;
 }
 
-function openTrail(tunnel: Tunnel, ports: ProxyPorts): AuditTrail {
-  const { sessionId, authority } = tunnel;
-  const { host, port } = authority;
-  return new AuditTrail(
-    { sessionId, method: 'CONNECT', scheme: 'tunnel', host, port, target: '', httpVersion: '1.1' },
-    ports,
-  );
-}
-
 function refuse(opened: OpenedTunnel, ports: ProxyPorts, reason: ConnectionReason): void {
   const { tunnel, socket } = opened;
   // A client that opened a tunnel and left without a word asked for nothing.
-  if (!socket.readableEnded && !socket.destroyed) openTrail(tunnel, ports).finish('refused', reason);
+  if (!socket.readableEnded && !socket.destroyed) openTunnelTrail(ports, tunnel).finish('refused', reason);
   socket.destroy();
 }
 
@@ -83,7 +74,7 @@ async function serveTls(opened: OpenedTunnel, servers: TunnelServers, ports: Pro
     protocols: PROTOCOLS,
   });
   if (!handshake.ok) {
-    openTrail(tunnel, ports).finish('refused', tunnel.cutReason ?? handshake.reason);
+    openTunnelTrail(ports, tunnel).finish('refused', tunnel.cutReason ?? handshake.reason);
     return;
   }
   tunnel.scheme = 'https';
@@ -110,7 +101,7 @@ async function relayUnread(opened: OpenedTunnel, ports: ProxyPorts): Promise<voi
   if (hello.serverName !== null && normaliseHost(hello.serverName) !== tunnel.authority.host) {
     return refuse(opened, ports, 'sni_mismatch');
   }
-  const trail = openTrail(tunnel, ports);
+  const trail = openTunnelTrail(ports, tunnel);
   tunnel.isRelay = true;
   const abortion = new AbortController();
   const abort = (): void => abortion.abort();

@@ -7,8 +7,8 @@ import type { Cidr } from '../../model/ip-class.ts';
 import {
   HEADER_FIELDS_MAX,
   HTTP2_SEND_HEADER_BLOCK_BYTES_MAX,
-  HTTP2_STREAM_WINDOW_BYTES,
-  HTTP2_CONNECTION_WINDOW_BYTES,
+  HTTP2_UPSTREAM_STREAM_WINDOW_BYTES,
+  HTTP2_UPSTREAM_CONNECTION_WINDOW_BYTES,
   POOL_IDLE_TIMEOUT_MS,
   RESPONSE_HEADER_BLOCK_BYTES_MAX,
 } from '../../model/limits.ts';
@@ -48,7 +48,7 @@ class Http2Connection implements Http2Carrier {
       createConnection: () => socket,
       settings: {
         enablePush: false,
-        initialWindowSize: HTTP2_STREAM_WINDOW_BYTES,
+        initialWindowSize: HTTP2_UPSTREAM_STREAM_WINDOW_BYTES,
         maxHeaderListSize: RESPONSE_HEADER_BLOCK_BYTES_MAX,
       },
       maxHeaderListPairs: HEADER_FIELDS_MAX,
@@ -58,7 +58,7 @@ class Http2Connection implements Http2Carrier {
       if (this.exchanges.size === 0) this.retire();
     }, options.idleTimeoutMs).unref();
     this.session.on('connect', () => {
-      this.session.setLocalWindowSize(HTTP2_CONNECTION_WINDOW_BYTES);
+      this.session.setLocalWindowSize(HTTP2_UPSTREAM_CONNECTION_WINDOW_BYTES);
     });
     this.session.on('remoteSettings', (settings: Settings) => {
       this.#streamsMax = settings.maxConcurrentStreams ?? Infinity;

@@ -1,31 +1,9 @@
 // Answers of Keyveil's own: the JSON envelope, Proxy-Status (RFC 9209), and their raw HTTP/1.1 form.
 import { STATUS_CODES } from 'node:http';
-import { errorTypeOf, KeyveilError, type ErrorCode } from '../model/errors.ts';
+import { errorTypeOf, KeyveilError } from '../model/errors.ts';
 import type { MissRecord } from '../model/audit.ts';
 import { headerValues, withHeader, withoutHeaders, type RawHeaders } from './exchange.ts';
-
-/** RFC 9209 section 2.3: the registered error type that comes nearest to each of our codes. */
-const PROXY_STATUS_ERRORS: Partial<Record<ErrorCode, string>> = {
-  bad_request: 'http_request_error',
-  host_mismatch: 'http_request_error',
-  header_too_large: 'http_request_error',
-  connect_not_allowed: 'http_request_error',
-  swap_too_large: 'http_request_error',
-  environment_denied: 'http_request_denied',
-  port_denied: 'http_request_denied',
-  proxy_authentication_required: 'http_request_denied',
-  session_inactive: 'http_request_denied',
-  too_many_requests: 'http_request_denied',
-  emergency_stop: 'http_request_denied',
-  address_denied: 'destination_ip_prohibited',
-  upstream_connect_failed: 'connection_refused',
-  upstream_tls_failed: 'tls_certificate_error',
-  upstream_protocol_error: 'http_protocol_error',
-  upstream_timeout: 'connection_timeout',
-  shutting_down: 'proxy_internal_response',
-  overloaded: 'connection_limit_reached',
-  mitm_disabled: 'proxy_configuration_error',
-};
+import { proxyErrorType } from './proxy-status.ts';
 
 /** An answer that is ready to be sent in any HTTP version. */
 export interface OwnAnswer {
@@ -41,9 +19,9 @@ function quote(text: string): string {
 }
 
 /** `Proxy-Status` of a refusal or failure. */
-function describeError(code: ErrorCode, host: string): string {
-  const error = PROXY_STATUS_ERRORS[code] ?? 'proxy_internal_error';
-  return `keyveil; error=${error}; details=${quote(host === '' ? code : `${code}: ${host}`)}`;
+function describeError(error: KeyveilError, host: string): string {
+  const { code } = error;
+  return `keyveil; error=${proxyErrorType(error)}; details=${quote(host === '' ? code : `${code}: ${host}`)}`;
 }
 
 /** `Proxy-Status` of a response that went through while placeholders were left as they were. */
@@ -73,7 +51,7 @@ export function answerError(error: KeyveilError, host: string): OwnAnswer {
   const { code, message, status } = error;
   const body = Buffer.from(JSON.stringify({ type: 'error', error: { type: errorTypeOf(status), message, code } }));
   const headers = ['Content-Type', 'application/json', 'Content-Length', String(body.length)];
-  headers.push('Proxy-Status', describeError(code, host));
+  headers.push('Proxy-Status', describeError(error, host));
   if (status === 407) headers.push('Proxy-Authenticate', 'Basic realm="keyveil"');
   if (status === 503 || status === 429) headers.push('Retry-After', '1');
   return { status, reason: STATUS_CODES[status] ?? 'Error', headers, body };

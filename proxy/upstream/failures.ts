@@ -17,6 +17,7 @@ const CONNECT_REASONS: Readonly<Record<string, string>> = {
   ENOTFOUND: 'the name does not resolve; check its spelling and the DNS of the machine that Keyveil runs on',
   ENODATA: 'the name has no address',
   EAI_AGAIN: 'the name server did not answer; check the DNS of the machine that Keyveil runs on',
+  ETIMEOUT: 'the name was not resolved in time; check the DNS of the machine that Keyveil runs on',
 };
 
 const CHAIN_REASON =

@@ -14,6 +14,7 @@ import {
 } from '../../model/limits.ts';
 import type { Destination } from '../exchange.ts';
 import type { Http2Carrier, Http2Exchange } from './http2-exchange.ts';
+import { Http2Probe, type ProbeTimes } from './http2-probe.ts';
 
 // What a peer may be asked for before its SETTINGS have come (RFC 9113 section 6.5.2 recommends at least 100).
 const STREAMS_BEFORE_SETTINGS = 100;
@@ -22,12 +23,14 @@ export interface Http2PoolOptions {
   /** Whether the peer of a connection may still be reached by a destination that has other ranges allowed now. */
   readonly admits: (socket: TLSSocket, destination: Destination) => boolean;
   readonly idleTimeoutMs?: number;
+  readonly probeTimes?: ProbeTimes;
 }
 
 class Http2Connection implements Http2Carrier {
   readonly session: ClientHttp2Session;
   readonly socket: TLSSocket;
   readonly exchanges = new Set<Http2Exchange>();
+  readonly probe: Http2Probe;
   readonly #onGone: (connection: Http2Connection) => void;
   readonly #idleTimer: NodeJS.Timeout;
   admittedUnder: readonly Cidr[];
@@ -39,7 +42,7 @@ class Http2Connection implements Http2Carrier {
   constructor(
     socket: TLSSocket,
     destination: Destination,
-    options: { idleTimeoutMs: number; onGone: (connection: Http2Connection) => void },
+    options: Omit<Http2PoolOptions, 'admits'> & { onGone: (connection: Http2Connection) => void },
   ) {
     this.socket = socket;
     this.admittedUnder = destination.allowedPrivateCidrs;
@@ -56,7 +59,13 @@ class Http2Connection implements Http2Carrier {
     });
     this.#idleTimer = setTimeout(() => {
       if (this.exchanges.size === 0) this.retire();
-    }, options.idleTimeoutMs).unref();
+    }, options.idleTimeoutMs ?? POOL_IDLE_TIMEOUT_MS).unref();
+    this.probe = new Http2Probe({
+      session: this.session,
+      socket,
+      isSending: () => [...this.exchanges].some((exchange) => exchange.isSending),
+      times: options.probeTimes,
+    });
     this.session.on('connect', () => {
       this.session.setLocalWindowSize(HTTP2_UPSTREAM_CONNECTION_WINDOW_BYTES);
     });
@@ -69,7 +78,10 @@ class Http2Connection implements Http2Carrier {
     });
     // Every stream hears of the session's end by its own `close`; without a listener the error would be thrown.
     this.session.on('error', this.#leave);
-    this.session.on('close', this.#leave);
+    this.session.on('close', () => {
+      this.probe.stop();
+      this.#leave();
+    });
   }
 
   get hasRoom(): boolean {
@@ -78,6 +90,7 @@ class Http2Connection implements Http2Carrier {
 
   start(exchange: Http2Exchange): void {
     this.exchanges.add(exchange);
+    this.probe.begin();
     try {
       exchange.start(this);
     } catch (error) {
@@ -89,6 +102,7 @@ class Http2Connection implements Http2Carrier {
   settled(exchange: Http2Exchange): void {
     this.wasUsed = true;
     this.exchanges.delete(exchange);
+    this.probe.end();
     if (this.exchanges.size > 0) return;
     if (this.#isGone) this.retire();
     else this.#idleTimer.refresh();
@@ -133,7 +147,7 @@ export class Http2Pool {
     const { destination } = exchange.input;
     const key = keyOf(destination);
     const connection = new Http2Connection(socket, destination, {
-      idleTimeoutMs: this.#options.idleTimeoutMs ?? POOL_IDLE_TIMEOUT_MS,
+      ...this.#options,
       onGone: (gone) => {
         const left = (this.#connections.get(key) ?? []).filter((other) => other !== gone);
         if (left.length === 0) this.#connections.delete(key);

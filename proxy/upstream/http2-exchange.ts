@@ -3,9 +3,11 @@ import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 
 import { constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import type { Destination, RawHeaders, UpstreamExchange, UpstreamHandlers, UpstreamRequest } from '../exchange.ts';
+import { INTERIM_RESPONSES_MAX } from '../../model/limits.ts';
 import { noHeaders } from '../exchange.ts';
 import { protocolFailed, responseTimedOut } from './failures.ts';
 import { isReplayable } from './http1-request.ts';
+import type { Http2Probe } from './http2-probe.ts';
 import { fromHttp2Fields, fromHttp2Head, statusOfBlock, toHttp2Request, toHttp2Trailers } from './http2-headers.ts';
 
 // RFC 9113 section 7, by code.
@@ -38,6 +40,10 @@ export interface Http2Carrier {
   readonly wasUsed: boolean;
   /** The exchange is over. */
   settled(exchange: Http2Exchange): void;
+  /** Is told of what comes. */
+  readonly probe: Http2Probe;
+  /** Takes no more requests, and closes when those under way are done. */
+  retire(): void;
 }
 
 export interface Http2ExchangeInput {
@@ -56,6 +62,7 @@ export class Http2Exchange implements UpstreamExchange {
   #stream: ClientHttp2Stream | null = null;
   #headTimer: NodeJS.Timeout | null = null;
   #hasHead = false;
+  #interimCount = 0;
   #hasReplayed = false;
   #hasSeenEnd = false;
   #wasUsed = false;
@@ -70,6 +77,11 @@ export class Http2Exchange implements UpstreamExchange {
     const { body } = input.request;
     this.#isRequestSent = body.kind === 'none';
     this.#bodyBytesLeft = body.kind === 'length' ? body.bytes : 0;
+  }
+
+  /** Whether a part of the request is still to come. */
+  get isSending(): boolean {
+    return !this.#isRequestSent;
   }
 
   /** Sends the head. Throws `bad_request` for fields that HTTP/2 can't carry, or the runtime's error for a dead session. */
@@ -95,8 +107,10 @@ export class Http2Exchange implements UpstreamExchange {
     });
     stream.on('trailers', (_headers: unknown, _flags: unknown, raw: RawHeaders) => {
       this.#trailersIn = fromHttp2Fields(raw);
+      carrier.probe.heard();
     });
     stream.on('data', (chunk: Buffer) => {
+      carrier.probe.heard();
       if (!this.isOver && !this.input.handlers.data(chunk)) stream.pause();
     });
     stream.on('drain', () => {
@@ -171,12 +185,18 @@ export class Http2Exchange implements UpstreamExchange {
   }
 
   #onInformation(raw: RawHeaders): void {
-    if (!this.isOver) this.input.handlers.information(statusOfBlock(raw), '', fromHttp2Fields(raw));
+    this.#carrier?.probe.heard();
+    if (this.isOver) return;
+    this.#interimCount += 1;
+    if (this.#interimCount > INTERIM_RESPONSES_MAX)
+      this.settleError(protocolFailed(this.input.destination.authority, 'it sends interim responses without end'));
+    else this.input.handlers.information(statusOfBlock(raw), '', fromHttp2Fields(raw));
   }
 
   #onHead(raw: RawHeaders, flags: number): void {
     if (this.isOver) return;
     this.#hasHead = true;
+    this.#carrier?.probe.heard();
     this.#clearTimer();
     this.input.handlers.head(fromHttp2Head(raw, flags, this.input.request.method));
   }
@@ -189,6 +209,7 @@ export class Http2Exchange implements UpstreamExchange {
 
   readonly #onClose = (): void => {
     if (this.isOver) return;
+    this.#carrier?.probe.heard();
     const { authority } = this.input.destination;
     const code = this.#stream?.rstCode ?? NGHTTP2_NO_ERROR;
     if (this.#replay(code)) return;
@@ -216,6 +237,9 @@ export class Http2Exchange implements UpstreamExchange {
   #awaitHead(): void {
     const { destination, responseTimeoutMs } = this.input;
     this.#headTimer = setTimeout(() => {
+      // The runtime does not tell when it has ended a connection for a broken frame and the peer keeps it open: what
+      // was silent for so long gets no more requests.
+      this.#carrier?.retire();
       this.settleError(responseTimedOut(destination.authority, responseTimeoutMs));
     }, responseTimeoutMs).unref();
   }

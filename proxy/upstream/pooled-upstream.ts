@@ -14,6 +14,7 @@ import { Http1Pool } from './http1-pool.ts';
 import { serialiseRequestHead } from './http1-request.ts';
 import { Http2Pool } from './http2-client.ts';
 import { Http2Exchange } from './http2-exchange.ts';
+import type { ProbeTimes } from './http2-probe.ts';
 import { SessionSockets } from './session-sockets.ts';
 import type { AlpnProtocol, TlsConnector } from './tls.ts';
 
@@ -23,6 +24,7 @@ export interface PooledUpstreamParts {
   readonly connector: Connector;
   readonly tls: TlsConnector;
   readonly idleTimeoutMs?: number;
+  readonly probeTimes?: ProbeTimes;
 }
 
 /** What is known of an origin's versions from its handshakes. */

@@ -7,6 +7,7 @@ import { UPSTREAM_CONNECT_TIMEOUT_MS } from '../../model/limits.ts';
 import type { Upstream } from '../exchange.ts';
 import type { ChainedProxy } from './chained.ts';
 import { createConnector } from './connector.ts';
+import type { ProbeTimes } from './http2-probe.ts';
 import { PooledUpstream } from './pooled-upstream.ts';
 import type { Resolve } from './resolve.ts';
 import { createSystemResolver } from './resolve.ts';
@@ -32,6 +33,7 @@ export interface UpstreamOptions {
   readonly connectTimeoutMs?: number;
   readonly tlsHandshakeTimeoutMs?: number;
   readonly idleTimeoutMs?: number;
+  readonly probeTimes?: ProbeTimes;
 }
 
 /** Opens nothing until it is asked to. */
@@ -53,5 +55,6 @@ export function createUpstream(options: UpstreamOptions): Upstream {
     connector,
     tls,
     ...(options.idleTimeoutMs === undefined ? {} : { idleTimeoutMs: options.idleTimeoutMs }),
+    ...(options.probeTimes === undefined ? {} : { probeTimes: options.probeTimes }),
   });
 }

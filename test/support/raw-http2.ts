@@ -104,11 +104,16 @@ function createFrameReader(onFrame: (frame: ReceivedFrame) => void): (chunk: Buf
   };
 }
 
-/** Sends SETTINGS, and calls back with the stream's id for each HEADERS frame that comes. */
-export function serveFrames(socket: Socket, onRequest: (streamId: number) => void): void {
+/** Sends SETTINGS, calls back with the stream's id for each HEADERS frame that comes, and closes after a GOAWAY. */
+export function serveFrames(
+  socket: Socket,
+  onRequest: (streamId: number) => void,
+  { staysOpen = false }: { readonly staysOpen?: boolean } = {},
+): void {
   let prefaceLeft = PREFACE.length;
   const read = createFrameReader(({ type, streamId }) => {
     if (type === FRAME.headers) onRequest(streamId);
+    if (type === FRAME.goaway && !staysOpen) socket.end();
   });
   socket.on('error', () => socket.destroy());
   socket.write(frame(FRAME.settings, 0));

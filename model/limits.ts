@@ -100,6 +100,7 @@ export const HTTP2_PROBE_QUIET_MS = 5_000;
 export const HTTP2_PROBE_ANSWER_MS = 30_000;
 export const HTTP2_PROBE_INTERVAL_MS = 300_000;
 export const WEBSOCKET_CLOSE_TIMEOUT_MS = 2_000;
+export const HTTP2_READ_CHECK_MS = 1_000;
 export const SESSION_WATCH_INTERVAL_MS = 250;
 export const DRAIN_DEFAULT_SECONDS = 20;
 

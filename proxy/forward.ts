@@ -15,7 +15,7 @@ import type {
 } from './exchange.ts';
 import { endToEndResponseHeaders, endToEndTrailers } from './hop-by-hop.ts';
 import { answerError, describeMisses, toKeyveilError, withProxyStatus } from './responses.ts';
-import type { RequestPump } from './request-pump.ts';
+import { BodyCutError, type RequestPump } from './request-pump.ts';
 import type { Tunnel } from './tunnels.ts';
 import type { ResponseVeil } from './veil/response-veil.ts';
 
@@ -185,6 +185,11 @@ export class Forward implements UpstreamHandlers {
     const { reply } = this.#options.exchange;
     const { trail, tunnel } = this.#options;
     const known = toKeyveilError(error);
+    if (this.#isClientsEnd(error)) {
+      this.#abandon(tunnel.cutReason ?? 'client_aborted');
+      reply.error(known);
+      return;
+    }
     if (known.code === 'internal_error') this.#options.onUnexpected(error);
     this.#upstream?.abort();
     this.#veil?.destroy();
@@ -203,6 +208,11 @@ export class Forward implements UpstreamHandlers {
     reply.data(answer.body);
     reply.end([]);
     this.pump?.stop();
+  }
+
+  /** Whether the client left in the middle of its request, which its reply may learn only a moment later. */
+  #isClientsEnd(error: unknown): boolean {
+    return error instanceof BodyCutError || (error !== null && error === this.#options.exchange.request.stream.errored);
   }
 
   /** The connections were handed over, and both are closed. */

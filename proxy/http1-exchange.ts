@@ -78,6 +78,32 @@ function needsLength(head: ResponseHead, method: string | undefined): boolean {
   return headerValue(head.headers, 'content-length') === undefined;
 }
 
+/** A connection's replies that are not over, in the order of their requests. */
+interface Replies {
+  readonly open: Set<Http1Reply>;
+  /** An answer has said that the connection closes after it. */
+  isClosing: boolean;
+}
+
+const repliesBySocket = new WeakMap<Duplex, Replies>();
+
+function repliesOf(socket: Duplex): Replies {
+  const known = repliesBySocket.get(socket);
+  if (known !== undefined) return known;
+  const replies: Replies = { open: new Set(), isClosing: false };
+  repliesBySocket.set(socket, replies);
+  // Node tells it to the one reply that has the connection; those of requests pipelined behind would wait for ever.
+  socket.once('close', () => {
+    for (const reply of replies.open) reply.close();
+  });
+  return replies;
+}
+
+/** RFC 9112 section 9.6: what comes behind a request whose answer closes the connection is not processed. */
+export function isClosing(socket: Duplex): boolean {
+  return repliesBySocket.get(socket)?.isClosing === true;
+}
+
 /** A reply over Node's ServerResponse, with fields in the order and case given. */
 class Http1Reply implements ClientReply {
   onDrain: (() => void) | null = null;
@@ -85,6 +111,7 @@ class Http1Reply implements ClientReply {
   onFinish: (() => void) | null = null;
   readonly #response: ServerResponse;
   readonly #socket: Duplex;
+  readonly #replies: Replies;
   #hasEnded = false;
 
   constructor(response: ServerResponse, socket: Duplex) {
@@ -93,7 +120,9 @@ class Http1Reply implements ClientReply {
     // Node would add these by itself; only the upstream's own fields go to the client.
     response.sendDate = false;
     response.on('drain', () => this.onDrain?.());
-    response.on('close', () => this.#close());
+    response.on('close', () => this.close());
+    this.#replies = repliesOf(socket);
+    this.#replies.open.add(this);
   }
 
   get started(): boolean {
@@ -128,8 +157,10 @@ class Http1Reply implements ClientReply {
     // HTTP/2 needs no length to say that there is nothing; without one HTTP/1.1 would have to close the connection.
     if (head.body.kind === 'none' && needsLength(head, response.req.method)) headers.push('Content-Length', '0');
     if (this.#isContinueOwed()) response.shouldKeepAlive = false;
-    if (!response.shouldKeepAlive) headers.push('Connection', 'close');
-    else if (isHttp10) headers.push('Connection', 'keep-alive');
+    if (!response.shouldKeepAlive) {
+      headers.push('Connection', 'close');
+      this.#dropLater();
+    } else if (isHttp10) headers.push('Connection', 'keep-alive');
     else response.removeHeader('connection');
     response.writeHead(head.status, head.reason, headers);
     // An event stream's head leaves at once; a body that is at hand leaves in the same segment.
@@ -169,7 +200,18 @@ class Http1Reply implements ClientReply {
     this.#socket.destroy();
   }
 
-  #close(): void {
+  #dropLater(): void {
+    this.#replies.isClosing = true;
+    let isLater = false;
+    for (const reply of this.#replies.open) {
+      if (isLater) reply.close();
+      else isLater = reply === this;
+    }
+  }
+
+  /** The answer has left as a whole, or its connection is gone. */
+  close(): void {
+    this.#replies.open.delete(this);
     const { onAbort, onFinish } = this;
     this.onAbort = null;
     this.onFinish = null;

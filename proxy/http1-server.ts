@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 import { HEADER_BLOCK_BYTES_MAX } from '../model/limits.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { recordMalformed } from './audit-trail.ts';
-import { asksForWebSocket, createHttp1Exchange } from './http1-exchange.ts';
+import { asksForWebSocket, createHttp1Exchange, isClosing } from './http1-exchange.ts';
 import type { Pipeline } from './pipeline.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { toKeyveilError } from './responses.ts';
@@ -79,14 +79,16 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     const tunnel = tunnelOf(request.socket);
     // What was pipelined behind a request that was refused for its framing may be a part of it.
-    if (refused.has(request.socket)) return;
+    if (refused.has(request.socket) || isClosing(request.socket)) return;
     try {
       void pipeline.run(tunnel, createHttp1Exchange(request, response, request.socket));
     } catch (error) {
       const known = toKeyveilError(error);
       recordMalformed(ports, tunnel, { error: known, httpVersion: '1.1' });
       refused.add(request.socket);
-      answerAndClose(request.socket, known, tunnel.authority.host);
+      // An answer now would be taken for the answer to a request that is under way.
+      if (tunnel.openRequests > 0) request.socket.destroy();
+      else answerAndClose(request.socket, known, tunnel.authority.host);
     }
   };
   const onUpgrade = (request: IncomingMessage, socket: Duplex, rest: Buffer): void => {

@@ -12,6 +12,7 @@ import {
   HTTP2_CLIENT_CONNECTION_WINDOW_BYTES,
   HTTP2_CLIENT_STREAM_WINDOW_BYTES,
   HTTP2_INVALID_FRAMES_MAX,
+  HTTP2_READ_CHECK_MS,
   HTTP2_STREAMS_PER_CONNECTION_MAX,
 } from '../model/limits.ts';
 import { Http2Reply, readHttp2Request } from './http2-exchange.ts';
@@ -29,6 +30,21 @@ const END_STREAM = 0x1;
 interface Connection {
   readonly tunnel: Tunnel;
   readonly guard: Http2Guard;
+}
+
+/**
+ * Makes the end of a dead connection noticed. After an error of the client's that ends the whole connection (RFC 9113
+ * section 5.4.1) Node reads no more of it, and would never hear that the client has left.
+ */
+function keepReading(socket: Duplex, tunnel: Tunnel): void {
+  const { _handle: handle } = socket as Duplex & { readonly _handle?: { readStart?(): unknown } | null };
+  let before = tunnel.bytesRead;
+  const timer = setInterval(() => {
+    if (tunnel.bytesRead === before && !socket.destroyed) handle?.readStart?.();
+    before = tunnel.bytesRead;
+  }, HTTP2_READ_CHECK_MS);
+  timer.unref();
+  socket.once('close', () => clearInterval(timer));
 }
 
 /** The server that every HTTP/2 connection inside a tunnel is handed to; it never listens. */
@@ -110,6 +126,7 @@ export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2S
         connections.set(session, { tunnel, guard: createGuard(session, tunnel, ports) });
       });
       server.emit('connection', socket);
+      keepReading(socket, tunnel);
     },
   };
 }

@@ -11,6 +11,9 @@ export interface RequestPumpOptions {
   readonly onError: (error: Error) => void;
 }
 
+/** The client's side of the body ended before the body did: with a reset, or with the loss of the connection. */
+export class BodyCutError extends Error {}
+
 // A reset of an HTTP/2 stream, or the loss of its connection, ends its readable side as a whole body does.
 function wasCut(body: Readable): boolean {
   const { aborted, rstCode } = body as { aborted?: boolean; rstCode?: number };
@@ -42,7 +45,7 @@ export class RequestPump {
     }
     // An HTTP/2 stream whose body is empty may have ended while the upstream was being connected to.
     if (body.readableEnded) {
-      if (wasCut(body)) this.#fail(new Error('The request body was cut short.'));
+      if (wasCut(body)) this.#fail(new BodyCutError('The request body was cut short.'));
       else this.#end();
       return;
     }
@@ -51,13 +54,13 @@ export class RequestPump {
       if (!this.#isStopped && !exchange.write(chunk)) body.pause();
     });
     body.on('end', () => {
-      if (wasCut(body)) this.#fail(new Error('The request body was cut short.'));
+      if (wasCut(body)) this.#fail(new BodyCutError('The request body was cut short.'));
       else this.#end();
     });
     body.on('error', (error) => this.#fail(error));
     // `close` without `end`: the client has gone, or the stream was destroyed without a word.
     body.on('close', () => {
-      if (!body.readableEnded) this.#fail(new Error('The request body ended early.'));
+      if (!body.readableEnded) this.#fail(new BodyCutError('The request body ended early.'));
     });
   }
 

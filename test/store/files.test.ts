@@ -1,5 +1,6 @@
 // Files of the data directory: made privately, never overwritten, refused with one clear line when they are not ours.
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -102,13 +103,30 @@ test('a file too large to check at each start is opened all the same', async (t)
   t.equal(faultCodeOf(new Error('x')), 'unknown');
 });
 
+/** Writes the list of a folder's migrations, as a release has it. */
+function writeSums(folder: string): void {
+  const names = readdirSync(folder).filter((name) => name.endsWith('.sql'));
+  const sums = names.sort().map((name) => {
+    const digest = createHash('sha256').update(readFileSync(join(folder, name)));
+    return `${digest.digest('hex')}  ${name}\n`;
+  });
+  writeFileSync(join(folder, 'SHA256SUMS'), sums.join(''));
+}
+
 test('migrations run once, each as a whole, and must stay as they were', async (t) => {
   const directory = createTemporaryDirectory(t);
   const folder = join(directory, 'migrations');
   mkdirSync(folder);
+  const release = (files: Readonly<Record<string, string | null>>): void => {
+    for (const [name, sql] of Object.entries(files)) {
+      if (sql === null) rmSync(join(folder, name));
+      else writeFileSync(join(folder, name), sql);
+    }
+    writeSums(folder);
+  };
   const { database } = openOwnedDatabase(join(directory, 'a.db'), CONTROL_DATABASE);
   t.teardown(() => database.close());
-  writeFileSync(join(folder, '0001_first.sql'), 'CREATE TABLE a (b INTEGER) STRICT;');
+  release({ '0001_first.sql': 'CREATE TABLE a (b INTEGER) STRICT;' });
   t.throws(() => {
     requireCurrentSchema(database, folder);
   }, /has an older schema/);
@@ -118,24 +136,57 @@ test('migrations run once, each as a whole, and must stay as they were', async (
   t.match(database.prepare('SELECT * FROM schema_migrations').all(), [
     { version: 1, name: '0001_first.sql', applied_at: 7 },
   ]);
-  writeFileSync(join(folder, '0002_second.sql'), 'CREATE TABLE c (d INTEGER) STRICT; CREATE TABLE a (again INTEGER);');
+  release({ '0002_second.sql': 'CREATE TABLE c (d INTEGER) STRICT; CREATE TABLE a (again INTEGER);' });
   t.throws(() => migrate(database, folder, 9), {
     name: 'StartError',
     message: /0002_second.sql of .* failed \(SQLITE_ERROR\)/,
   });
   t.equal(database.prepare("SELECT count(*) FROM sqlite_schema WHERE name = 'c'").pluck().get(), 0, 'nothing of it');
-  writeFileSync(join(folder, '0002_second.sql'), 'CREATE TABLE c (d INTEGER) STRICT;');
+  release({ '0002_second.sql': 'CREATE TABLE c (d INTEGER) STRICT;' });
   t.equal(migrate(database, folder, 9), 1);
-  rmSync(join(folder, '0002_second.sql'));
+  release({ '0002_second.sql': null });
   t.throws(() => migrate(database, folder, 9), {
     name: 'StartError',
     message: /newer Keyveil \(schema 2, this program knows 1\)/,
   });
-  writeFileSync(join(folder, '0003_third.sql'), '');
-  t.throws(() => readMigrations(folder), { name: 'StartError', message: /out of sequence/ });
-  rmSync(join(folder, '0003_third.sql'));
-  writeFileSync(join(folder, '0001_first.sql'), 'CREATE TABLE a (b INTEGER) STRICT; -- edited');
+  release({ '0002_second.sql': 'CREATE TABLE c (d INTEGER) STRICT;', '0001_first.sql': 'CREATE TABLE a (b) STRICT;' });
   t.throws(() => migrate(database, folder, 9), { name: 'StartError', message: /0001_first.sql is not the one/ });
+  release({ '0001_first.sql': 'CREATE TABLE a (b INTEGER) STRICT;' });
+  t.equal(migrate(database, folder, 9), 0);
+  const edits = [
+    "UPDATE schema_migrations SET name = 'another' WHERE version = 1",
+    'DELETE FROM schema_migrations WHERE version = 1',
+    'ALTER TABLE schema_migrations DROP COLUMN sha256',
+  ];
+  for (const edit of edits) {
+    database.exec(edit);
+    t.throws(() => migrate(database, folder, 9), { name: 'StartError', message: /is damaged or was edited/ }, edit);
+  }
+});
+
+test('a folder of migrations that is not as it was released is refused', (t) => {
+  const folder = createTemporaryDirectory(t);
+  const refuse = (message: RegExp): void =>
+    void t.throws(() => readMigrations(folder), { name: 'StartError', message });
+  refuse(/SHA256SUMS can't be read \(ENOENT\)/);
+  writeSums(folder);
+  refuse(/SHA256SUMS names none/);
+  writeFileSync(join(folder, '0001_first.sql'), 'SELECT 1;');
+  refuse(/0001_first.sql is not in SHA256SUMS/);
+  writeSums(folder);
+  t.match(readMigrations(folder), [{ version: 1, name: '0001_first.sql', sql: 'SELECT 1;' }]);
+  writeFileSync(join(folder, '0001_first.sql'), 'SELECT 1');
+  refuse(/0001_first.sql is not as it was released/);
+  rmSync(join(folder, '0001_first.sql'));
+  refuse(/0001_first.sql can't be read \(ENOENT\)/);
+  writeFileSync(join(folder, '0002_second.sql'), 'SELECT 2;');
+  writeSums(folder);
+  refuse(/line 1 of SHA256SUMS is out of sequence/);
+  writeFileSync(join(folder, 'SHA256SUMS'), readFileSync(join(folder, 'SHA256SUMS'), 'latin1').trimEnd());
+  refuse(/SHA256SUMS is cut short/);
+  writeFileSync(join(folder, 'SHA256SUMS'), 'no sum\n');
+  refuse(/line 1 of SHA256SUMS is out of sequence/);
+  t.end();
 });
 
 test('the data directory is made private, or refused', async (t) => {

@@ -33,6 +33,8 @@ export interface TestProxy {
   readonly proxy: Proxy;
   readonly port: number;
   readonly caPem: string;
+  /** Value of `Proxy-Authorization` of the one session. */
+  readonly login: string;
   readonly events: AuditEvent[];
   readonly log: string[];
   readonly bodies: BodyResources;
@@ -140,11 +142,11 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
   });
   const { port } = await proxy.listen({ host: '127.0.0.1', port: 0 });
   const caPem = root.certificates().join('\n');
+  const login = basicLogin(SESSION_ID, TOKEN);
   const connect: TestProxy['connect'] = async (target) => {
     const socket = connectTcp(port, '127.0.0.1');
     socket.setNoDelay(true);
     socket.on('error', () => undefined);
-    const login = basicLogin(policy.sessionId, TOKEN);
     socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\nProxy-Authorization: ${login}\r\n\r\n`, 'latin1');
     return { socket, head: await readHead(socket) };
   };
@@ -152,6 +154,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
     proxy,
     port,
     caPem,
+    login,
     events,
     log,
     bodies,

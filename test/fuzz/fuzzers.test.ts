@@ -3,7 +3,7 @@ import { test } from 'tap';
 import { fuzz } from './target.ts';
 import { TARGETS } from './targets.ts';
 
-const INPUTS = Number(process.env['KEYVEIL_TEST_FUZZ_INPUTS'] ?? 60);
+const INPUTS = Number(process.env['KEYVEIL_TEST_FUZZ_INPUTS'] ?? 25);
 const SECONDS_MAX = 60;
 
 for (const [name, open] of Object.entries(TARGETS)) {

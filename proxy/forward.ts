@@ -166,7 +166,8 @@ export class Forward implements UpstreamHandlers {
   }
 
   error(error: Error): void {
-    // The veil has nothing to add to a dead response; what it holds back is not sent.
+    // What the veil holds back of a dead response is not sent; what has come in this turn still is.
+    this.#veil?.flush();
     this.fail(error);
   }
 

@@ -195,7 +195,8 @@ class Http1Reply implements ClientReply {
   /** Kills the connection, so that what was sent can't be taken for a whole response (RFC 9112 section 8). */
   error(): void {
     this.#hasEnded = true;
-
+    // Node corks the connection until the end of the turn: what was written in it leaves first.
+    while (this.#socket.writableCorked > 0) this.#socket.uncork();
     this.#response.destroy();
     this.#socket.destroy();
   }

@@ -1,8 +1,16 @@
 // Finds values of which at least one character is escaped, in any mixture of plain and escaped characters.
-import { INTRODUCERS, escapeLength, firstByte, isIntroducer, matchedBytes, readEscape } from './escapes.ts';
+import {
+  INTRODUCERS,
+  escapeLength,
+  firstByte,
+  followersOf,
+  isIntroducer,
+  matchedBytes,
+  readEscape,
+} from './escapes.ts';
 
 /** Where escapes are no further apart, bytes are looked at one by one before the native search is asked again. */
-const NEAR_BYTES = 32;
+const NEAR_BYTES = 12;
 const SPACE = 0x20;
 const PLUS = 0x2b;
 
@@ -65,9 +73,10 @@ export class EscapedSearch {
   scan(data: Buffer): number[] | null {
     let found: number[] | null = null;
     for (const introducer of this.#introducers) {
+      const followers = followersOf(introducer);
       let gap = Number.POSITIVE_INFINITY;
       for (let at = data.indexOf(introducer); at >= 0;) {
-        found = this.#examine(data, at, found);
+        if (followers === null || followers[data[at + 1] as number] === 1) found = this.#examine(data, at, found);
         const next = gap < NEAR_BYTES ? nextByte(data, introducer, at + 1) : data.indexOf(introducer, at + 1);
         gap = next - at;
         at = next;

@@ -5,6 +5,8 @@ const AMPERSAND = 0x26;
 const PLUS = 0x2b;
 const SEMICOLON = 0x3b;
 const BACKSLASH = 0x5c;
+const HASH = 0x23;
+const LETTER_U = 0x75;
 
 /** What an escape is packed into: the code point or byte, the escape's length, and whether it is a byte. */
 const LENGTH_SHIFT = 21;
@@ -46,6 +48,31 @@ export const INTRODUCERS: readonly number[] = [PERCENT, AMPERSAND, BACKSLASH, PL
 /** Whether a byte begins an escape. */
 export function isIntroducer(byte: number): boolean {
   return byte === PERCENT || byte === AMPERSAND || byte === BACKSLASH || byte === PLUS;
+}
+
+function tableOf(isIn: (byte: number) => boolean): Uint8Array {
+  return Uint8Array.from({ length: 256 }, (_, byte) => (isIn(byte) ? 1 : 0));
+}
+
+const HEX_DIGITS = tableOf((byte) => (HEX[byte] as number) < 16);
+const REFERENCE_STARTS = tableOf((byte) => byte === HASH || NAMED.some(([name]) => name[0] === byte));
+const BACKSLASH_LETTERS = tableOf((byte) => SHORT[byte] !== 0 || byte === LETTER_U);
+
+/**
+ * A one for each byte that can follow an introducer in an escape; null where any byte can, or none. In data that is no
+ * text most introducers begin nothing, and this tells at the least cost.
+ */
+export function followersOf(introducer: number): Uint8Array | null {
+  switch (introducer) {
+    case PERCENT:
+      return HEX_DIGITS;
+    case BACKSLASH:
+      return BACKSLASH_LETTERS;
+    case AMPERSAND:
+      return REFERENCE_STARTS;
+    default:
+      return null;
+  }
 }
 
 /** The packed escape that begins at an offset; -1 when none does. */
@@ -126,7 +153,7 @@ function readBackslash(data: Buffer, offset: number): number {
 
 /** The UTF-16 unit of a `\uXXXX` at an offset; -1 when there is none. */
 function readUnit(data: Buffer, offset: number): number {
-  if (data[offset] !== BACKSLASH || data[offset + 1] !== 0x75) return -1;
+  if (data[offset] !== BACKSLASH || data[offset + 1] !== LETTER_U) return -1;
   let unit = 0;
   for (let index = 2; index < 6; index += 1) {
     const digit = hexAt(data, offset + index);
@@ -137,7 +164,7 @@ function readUnit(data: Buffer, offset: number): number {
 }
 
 function readReference(data: Buffer, offset: number): number {
-  if (data[offset + 1] === 0x23) return readNumericReference(data, offset);
+  if (data[offset + 1] === HASH) return readNumericReference(data, offset);
   for (const [name, code] of NAMED) {
     if (data[offset + 1] === name[0] && data.subarray(offset + 1, offset + 1 + name.length).equals(name)) {
       return pack(code, 1 + name.length);

@@ -3,7 +3,7 @@
 /** Bytes that are hashed together; every literal is at least this long. */
 const BLOCK = 3;
 /** Longer windows skip further, but fill the table with more blocks. */
-const WINDOW_MAX = 32;
+const WINDOW_MAX = 64;
 const TABLE_BITS_MIN = 9;
 const TABLE_BITS_MAX = 16;
 /** Rough size of a literal's place in its bucket. */

@@ -1,6 +1,7 @@
 // Stands between an upstream's response and its way to the client, and veils head, body and trailers as they pass.
 import type { VeilRecord } from '../../model/audit.ts';
 import { KeyveilError } from '../../model/errors.ts';
+import { BODY_BATCH_BYTES, BODY_SMALL_CHUNK_BYTES } from '../../model/limits.ts';
 import type { RawHeaders, ResponseHead, ResponseSink } from '../exchange.ts';
 import type { ContentCoding } from '../swap/content-coding.ts';
 import { createDecoder, type Decoder } from '../swap/decoder.ts';
@@ -33,6 +34,8 @@ export interface ResponseVeilOptions {
 export interface ResponseVeil extends ResponseSink {
   /** The downstream takes data again. */
   drain(): void;
+  /** Passes on what waits for the end of this turn of the event loop. */
+  flush(): void;
   /** The response is given up: nothing more is passed on. */
   destroy(): void;
   /** What was veiled so far. */
@@ -57,7 +60,7 @@ class StreamingVeil implements ResponseVeil {
   #boundaries: BoundaryFinder = NO_BOUNDARIES;
   #impossible: boolean;
   #isDone = false;
-  /** The body so far, while it is read whole. */
+  /** The body so far, while it is read whole; else what came in this turn and was not looked at yet. */
   #pieces: Buffer[] = [];
   #piecesBytes = 0;
   #reserved = 0;
@@ -66,6 +69,8 @@ class StreamingVeil implements ResponseVeil {
   #isDownstreamFull = false;
   #isDecoderFull = false;
   #idleTimer: NodeJS.Timeout | null = null;
+  /** Set from the first chunk of a turn of the event loop until its end. */
+  #turnEnd: NodeJS.Immediate | null = null;
   /** Chunks of the upstream so far. */
   #arrivals = 0;
 
@@ -117,10 +122,15 @@ class StreamingVeil implements ResponseVeil {
     if (!this.#isDecoderFull) this.#options.source.resume();
   }
 
+  flush(): void {
+    if (!this.#isDone && this.#plan.mode === 'stream' && this.#piecesBytes > 0) this.#look();
+  }
+
   destroy(): void {
     this.#isDone = true;
     this.#decoder?.destroy();
     if (this.#idleTimer !== null) clearTimeout(this.#idleTimer);
+    if (this.#turnEnd !== null) clearImmediate(this.#turnEnd);
     this.#takePieces();
   }
 
@@ -157,12 +167,16 @@ class StreamingVeil implements ResponseVeil {
   #overflow(chunk: Buffer): boolean {
     this.#plan = { ...this.#plan, mode: 'stream', sameLength: this.#plan.sameLength || this.#plan.coding === null };
     this.#startStream();
-    return this.#stream(Buffer.concat([...this.#takePieces(), chunk]));
+    const pieces = [...this.#takePieces(), chunk];
+    this.#pieces = pieces;
+    this.#piecesBytes = pieces.reduce((sum, { length }) => sum + length, 0);
+    return this.#look();
   }
 
   #takePieces(): Buffer[] {
     const pieces = this.#pieces;
     this.#pieces = [];
+    this.#piecesBytes = 0;
     if (this.#reserved > 0) this.#options.memory.release(this.#reserved);
     this.#reserved = 0;
     return pieces;
@@ -176,8 +190,30 @@ class StreamingVeil implements ResponseVeil {
     downstream.head(streamedHead(head, this.#plan));
   }
 
+  /**
+   * An event leaves at once; what comes in large pieces, or in many within one turn of the event loop, is looked at
+   * together at the end of the turn, and leaves in one write.
+   */
   #stream(chunk: Buffer): boolean {
-    const out = this.#scanner.push(chunk, this.#boundaries.sinceEnd(chunk));
+    this.#pieces.push(chunk);
+    this.#piecesBytes += chunk.length;
+    const isAlone = this.#turnEnd === null && chunk.length <= BODY_SMALL_CHUNK_BYTES;
+    this.#turnEnd ??= setImmediate(() => {
+      this.#turnEnd = null;
+      if (this.#piecesBytes > 0 && !this.#look()) this.#options.source.pause();
+    });
+    return isAlone || this.#piecesBytes >= BODY_BATCH_BYTES ? this.#look() : !this.#isDownstreamFull;
+  }
+
+  /** Looks at what was gathered; at the end of a body, and after a pause, nothing is held back. */
+  #look(isHolding = true): boolean {
+    const pieces = this.#takePieces();
+    let sinceEnd = Number.POSITIVE_INFINITY;
+    for (const piece of pieces) {
+      const since = this.#boundaries.sinceEnd(piece);
+      sinceEnd = since === Number.POSITIVE_INFINITY ? sinceEnd + piece.length : since;
+    }
+    const out = this.#scanner.pushAll(pieces, isHolding ? sinceEnd : 0);
     if (this.#boundaries instanceof GrpcBoundaries && this.#boundaries.sawCompressed) this.#impossible = true;
     if (this.#scanner.held > 0) this.#armIdleTimer();
     return this.#send(out);
@@ -194,7 +230,7 @@ class StreamingVeil implements ResponseVeil {
     setImmediate(() => {
       if (this.#isDone || arrivals !== this.#arrivals) return;
       if (this.#isDownstreamFull || (this.#decoder?.writableLength ?? 0) > 0) this.#armIdleTimer();
-      else if (!this.#send(this.#scanner.release())) this.#options.source.pause();
+      else if (!this.#look(false)) this.#options.source.pause();
     });
   }
 
@@ -231,7 +267,7 @@ class StreamingVeil implements ResponseVeil {
   #finish(): void {
     const { veil, downstream } = this.#options;
     if (this.#plan.mode === 'whole') this.#sendWhole(this.#head as ResponseHead);
-    else if (this.#plan.mode === 'stream') this.#send(this.#scanner.release());
+    else if (this.#plan.mode === 'stream') this.#look(false);
     const trailers = this.#trailers.length === 0 ? this.#trailers : veilHeaders(veil, this.#trailers, this.#counts);
     const isChanged = this.#plan.coding !== null || this.#scanner.hits > 0;
     this.destroy();

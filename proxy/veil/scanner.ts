@@ -54,7 +54,13 @@ export class VeilScanner {
    * no more than these are held back.
    */
   push(chunk: Buffer, sinceEnd = Number.POSITIVE_INFINITY): Buffer {
-    const data = this.#carry.length === 0 ? chunk : Buffer.concat([this.#carry, chunk]);
+    return this.pushAll([chunk], sinceEnd);
+  }
+
+  /** As `push`, for chunks that came together. */
+  pushAll(chunks: readonly Buffer[], sinceEnd: number): Buffer {
+    const all = this.#carry.length === 0 ? chunks : [this.#carry, ...chunks];
+    const data = all.length === 1 ? (all[0] as Buffer) : Buffer.concat(all);
     return this.#letOut(data, Math.max(0, data.length - Math.min(this.#veil.longest - 1, sinceEnd)));
   }
 

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import zlib from 'node:zlib';
 import fc from 'fast-check';
 import t from 'tap';
@@ -257,7 +258,10 @@ void t.test('events, lines and gRPC messages leave at once; other bytes after th
     const run = fixture(veilOf(VALUE), { idleMs: 5 });
     run.veil.head(headOf(['Content-Type', type], { kind: 'stream' }));
     t.not(run.client.received, null, 'the head leaves at once');
-    for (const chunk of chunks) run.veil.data(Buffer.from(chunk));
+    for (const [index, chunk] of chunks.entries()) {
+      if (index > 0) await nextTurn();
+      run.veil.data(Buffer.from(chunk));
+    }
     t.strictSame(run.client.chunks.map(String), atOnce, type);
     const all = Buffer.concat(chunks).toString();
     if (atOnce.join('').length < all.length) {
@@ -268,6 +272,35 @@ void t.test('events, lines and gRPC messages leave at once; other bytes after th
     t.equal(run.client.body, all);
     run.veil.destroy();
   }
+});
+
+void t.test('what comes in large pieces, or in many at once, leaves together at the end of the turn', async (t) => {
+  const run = fixture(veilOf(VALUE));
+  run.veil.head(headOf(['content-type', 'text/event-stream'], { kind: 'stream' }));
+  for (const text of ['1\n\n', '2\n\n', '3\n', '\n4']) run.veil.data(Buffer.from(text));
+  t.equal(run.client.body, '1\n\n', 'the first event is alone');
+  await nextTurn();
+  t.strictSame(run.client.chunks.map(String), ['1\n\n', '2\n\n3\n\n']);
+  const large = Buffer.alloc(40_000, 'x\n\n');
+  run.veil.data(Buffer.from(large));
+  t.equal(run.client.chunks.length, 2);
+  run.veil.flush();
+  run.veil.flush();
+  t.equal(run.client.chunks.length, 3, 'asked for, it leaves before');
+  for (let times = 0; times < 4; times += 1) run.veil.data(Buffer.from(large));
+  t.equal(run.client.chunks.length, 4, 'no more is gathered than can be handled at once');
+  await nextTurn();
+  t.equal(run.client.chunks.length, 4);
+  run.client.isFull = true;
+  t.ok(run.veil.data(Buffer.from(large)));
+  t.strictSame(run.calls, []);
+  await nextTurn();
+  t.strictSame(run.calls, ['pause'], 'nobody asks any more whether there is room, so it is told');
+  run.veil.data(Buffer.from(large));
+  run.veil.destroy();
+  run.veil.flush();
+  await nextTurn();
+  t.equal(run.client.chunks.length, 5);
 });
 
 void t.test('a value of several lines is veiled in a line-based type too', async (t) => {

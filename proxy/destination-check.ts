@@ -4,6 +4,7 @@ import { KeyveilError } from '../model/errors.ts';
 import type { ClientRequest } from './client-exchange.ts';
 import { headerValue } from './exchange.ts';
 
+const NOT_ASCII = /[^\u0021-\u007e]/;
 const DEFAULT_PORTS = { https: 443, http: 80 } as const;
 
 function isSame(left: Authority, right: Authority): boolean {
@@ -35,7 +36,8 @@ export function splitAbsoluteTarget(target: string): AbsoluteTarget | null {
 
 /** The host of a `Host` field or authority text that the client sent; throws `bad_request` when it is malformed. */
 export function requireAuthority(text: string, scheme: 'https' | 'http'): Authority {
-  const authority = tryParseAuthority(text, DEFAULT_PORTS[scheme]);
+  // The text itself goes upstream: a name in another alphabet stands there in its ASCII form (RFC 9110 section 4.2).
+  const authority = NOT_ASCII.test(text) ? null : tryParseAuthority(text, DEFAULT_PORTS[scheme]);
   if (authority !== null) return authority;
   throw new KeyveilError('bad_request', 'The Host field, or the host of the request target, is malformed.');
 }

@@ -58,6 +58,8 @@ export class Forward implements UpstreamHandlers {
   #veil: ResponseVeil | null = null;
   #sink: ResponseSink;
   #isSettled = false;
+  /** The answer is an error of ours from now on; nothing of the upstream's follows. */
+  #isFailed = false;
   #hasEnded = false;
   #abortion: AbortController | null = null;
   pump: RequestPump | null = null;
@@ -72,16 +74,19 @@ export class Forward implements UpstreamHandlers {
     const { trail } = options;
     this.#toClient = {
       head: (head) => {
+        if (this.#isFailed) return;
         trail.status = head.status;
-        reply.head(trail.misses.length === 0 ? head : this.#withMisses(head));
+        this.#guard(() => reply.head(trail.misses.length === 0 ? head : this.#withMisses(head)));
       },
       data: (chunk) => {
+        if (this.#isFailed) return true;
         trail.responseBytes += chunk.length;
-        return reply.data(chunk);
+        return this.#guardData(reply, chunk);
       },
       end: (trailers) => {
+        if (this.#isFailed) return;
         this.#hasEnded = true;
-        reply.end(trailers);
+        this.#guard(() => reply.end(trailers));
       },
       error: (error) => this.fail(error),
     };
@@ -157,12 +162,22 @@ export class Forward implements UpstreamHandlers {
     }
   }
 
+  /** The same for the parts of a body, of which there are many. */
+  #guardData(sink: Pick<ResponseSink, 'data'>, chunk: Buffer): boolean {
+    try {
+      return sink.data(chunk);
+    } catch (error) {
+      this.fail(error);
+      return true;
+    }
+  }
+
   data(chunk: Buffer): boolean {
-    return this.#sink.data(chunk);
+    return this.#guardData(this.#sink, chunk);
   }
 
   end(trailers: RawHeaders): void {
-    this.#sink.end(endToEndTrailers(trailers));
+    this.#guard(() => this.#sink.end(endToEndTrailers(trailers)));
   }
 
   error(error: Error): void {
@@ -182,7 +197,8 @@ export class Forward implements UpstreamHandlers {
 
   /** Ends the request with an error: told to the client while that is possible, else by killing its connection. */
   fail(error: unknown): void {
-    if (this.#isSettled) return;
+    if (this.#isSettled || this.#isFailed) return;
+    this.#isFailed = true;
     const { reply } = this.#options.exchange;
     const { trail, tunnel } = this.#options;
     const known = toKeyveilError(error);

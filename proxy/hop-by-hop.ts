@@ -3,6 +3,7 @@ import { headerValues, withoutHeaders, type RawHeaders } from './exchange.ts';
 
 const REQUEST_FIELDS = new Set([
   'connection',
+  'http2-settings', // RFC 7540 section 3.2.1; RFC 9113 has given it up
   'keep-alive',
   'proxy-connection',
   'proxy-authorization',
@@ -14,6 +15,7 @@ const REQUEST_FIELDS = new Set([
 
 const RESPONSE_FIELDS = new Set([
   'connection',
+  'http2-settings',
   'keep-alive',
   'proxy-connection',
   'proxy-authenticate',

@@ -73,6 +73,15 @@ export function readHttp1Request(request: IncomingMessage): ClientRequest {
   };
 }
 
+/** `Trailer` announces what only chunks can have after them (RFC 9110 section 6.6.2), and Node refuses it elsewhere. */
+function withoutChunks(response: ServerResponse, headers: string[]): void {
+  response.removeHeader('transfer-encoding');
+  for (let index = headers.length - 2; index >= 0; index -= 2) {
+    const name = headers[index] as string;
+    if (name.length === 7 && name.toLowerCase() === 'trailer') headers.splice(index, 2);
+  }
+}
+
 function needsLength(head: ResponseHead, method: string | undefined): boolean {
   if (method === 'HEAD' || head.status === 204 || head.status === 304) return false;
   return headerValue(head.headers, 'content-length') === undefined;
@@ -151,9 +160,10 @@ class Http1Reply implements ClientReply {
     const headers = [...head.headers];
     const isHttp10 = response.req.httpVersion === '1.0';
     // An HTTP/1.0 client learns the end of a body of unknown length from the end of the connection.
-    if (head.body.kind === 'stream' && isHttp10) response.shouldKeepAlive = false;
-    else if (head.body.kind === 'stream') headers.push('Transfer-Encoding', 'chunked');
-    if (head.body.kind !== 'stream' || isHttp10) response.removeHeader('transfer-encoding');
+    const isStream = head.body.kind === 'stream';
+    if (isStream && isHttp10) response.shouldKeepAlive = false;
+    if (isStream && !isHttp10) headers.push('Transfer-Encoding', 'chunked');
+    else withoutChunks(response, headers);
     // HTTP/2 needs no length to say that there is nothing; without one HTTP/1.1 would have to close the connection.
     if (head.body.kind === 'none' && needsLength(head, response.req.method)) headers.push('Content-Length', '0');
     if (this.#isContinueOwed()) response.shouldKeepAlive = false;
@@ -164,7 +174,7 @@ class Http1Reply implements ClientReply {
     else response.removeHeader('connection');
     response.writeHead(head.status, head.reason, headers);
     // An event stream's head leaves at once; a body that is at hand leaves in the same segment.
-    if (head.body.kind === 'stream') queueMicrotask(() => this.#flushHead());
+    if (isStream) queueMicrotask(() => this.#flushHead());
   }
 
   #flushHead(): void {

@@ -42,7 +42,9 @@ export function upgradeToWebSocket(upgrade: Http1Upgrade): void {
   let exchange: ClientExchange;
   try {
     exchange = { request: readHttp1Request(request), reply };
-    if (exchange.request.httpVersion !== '1.1' || exchange.request.body.kind === 'stream') {
+    const { httpVersion, body } = exchange.request;
+    // Bytes after the head are the new protocol's: they can't be a body too (RFC 6455 section 4.1).
+    if (httpVersion !== '1.1' || body.kind === 'stream' || (body.kind === 'length' && body.bytes > 0)) {
       throw new KeyveilError('bad_request', 'A WebSocket handshake is an HTTP/1.1 GET without a body.');
     }
   } catch (error) {

@@ -25,6 +25,17 @@ const SINGLE_VALUE_FIELDS = new Set([
   'user-agent',
 ]);
 
+// RFC 9113 section 8.2.2; `te` may say `trailers` in a request alone.
+const CONNECTION_FIELDS = new Set([
+  'connection',
+  'http2-settings',
+  'keep-alive',
+  'proxy-connection',
+  'te',
+  'transfer-encoding',
+  'upgrade',
+]);
+
 const RESET_CONTENT = 205;
 // Node would add the field by itself; the option is missing in its types.
 const NO_DATE = { sendDate: false };
@@ -128,7 +139,7 @@ function toHttp2Fields(headers: RawHeaders): Http2Fields {
   const fields = createHttp2Fields();
   for (let index = 0; index < headers.length; index += 2) {
     const name = (headers[index] as string).toLowerCase();
-    if (name === 'connection' || name === 'keep-alive' || name === 'upgrade' || name === 'transfer-encoding') continue;
+    if (CONNECTION_FIELDS.has(name)) continue;
     addHttp2Field(fields, name, headers[index + 1] as string);
   }
   return fields;
@@ -146,7 +157,7 @@ export class Http2Reply implements ClientReply {
   onAbort: (() => void) | null = null;
   onFinish: (() => void) | null = null;
   readonly #stream: ServerHttp2Stream;
-  #trailers: RawHeaders = [];
+  #trailers: Http2Fields = {};
   #awaitsTrailers = false;
   #isOver = false;
 
@@ -156,8 +167,14 @@ export class Http2Reply implements ClientReply {
     stream.on('error', () => undefined);
     stream.on('drain', () => this.onDrain?.());
     stream.on('wantTrailers', () => {
-      this.#stream.sendTrailers(toHttp2Fields(this.#trailers));
       this.#awaitsTrailers = false;
+      // A throw here would have no one to catch it.
+      try {
+        this.#stream.sendTrailers(this.#trailers);
+      } catch (error) {
+        this.error(error as Error);
+        return;
+      }
       this.#leaveRequest();
     });
     stream.on('finish', () => this.#finish());
@@ -189,7 +206,7 @@ export class Http2Reply implements ClientReply {
   }
 
   end(trailers: RawHeaders): void {
-    this.#trailers = trailers;
+    this.#trailers = toHttp2Fields(trailers);
     if (!this.#stream.destroyed && !this.#stream.writableEnded) this.#stream.end();
   }
 

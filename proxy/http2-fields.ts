@@ -2,13 +2,14 @@
 
 export type Http2Fields = Record<string, string | string[]>;
 
-// Node throws at a second field line of these. Those of them that can be repeated are lists by their nature or mean the
-// same when said twice, so that their lines may be joined (RFC 9110 section 5.3).
+// Node throws at a second field line of these, so their lines are joined (RFC 9110 section 5.3). Where a second line
+// would be ambiguous in a request, the request was refused before.
 const JOINED = new Set([
   'access-control-allow-credentials',
   'access-control-max-age',
   'access-control-request-method',
   'age',
+  'authorization',
   'content-encoding',
   'content-language',
   'content-location',
@@ -19,14 +20,23 @@ const JOINED = new Set([
   'dnt',
   'etag',
   'expires',
+  'from',
+  'host',
   'if-match',
+  'if-modified-since',
   'if-none-match',
   'if-range',
+  'if-unmodified-since',
   'last-modified',
   'location',
+  'max-forwards',
+  'proxy-authorization',
+  'range',
+  'referer',
   'retry-after',
   'tk',
   'upgrade-insecure-requests',
+  'user-agent',
   'x-content-type-options',
 ]);
 

@@ -51,7 +51,14 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
   const { trail } = forward;
   trail.status = head.status;
   const headers = forward.veilHeaders?.(endToEndResponseHeaders(head.headers)) ?? endToEndResponseHeaders(head.headers);
-  const client = upgrade.accept({ ...head, headers });
+  let client: Duplex;
+  try {
+    client = upgrade.accept({ ...head, headers });
+  } catch (error) {
+    upstream.destroy();
+    forward.fail(error);
+    return;
+  }
   if (upgrade.firstBytes.length > 0) client.unshift(upgrade.firstBytes);
   if (firstBytes.length > 0) upstream.unshift(firstBytes);
   const swap =

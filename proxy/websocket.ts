@@ -6,7 +6,9 @@ import { headerValue, withoutHeaders, type RawHeaders, type ResponseHead } from 
 
 // RFC 6455 section 1.3.
 const ACCEPT_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-const EXTENSIONS = new Set(['sec-websocket-extensions']);
+// A handshake has no body, whatever it says of a length; left in, an upstream that declines would wait for one.
+const NOT_PASSED_ON = new Set(['content-length']);
+const NOT_PASSED_ON_REWRITTEN = new Set(['content-length', 'sec-websocket-extensions']);
 
 /** The client's side of an upgrade, whatever the HTTP version it was asked by. */
 export interface UpgradeClient {
@@ -32,7 +34,7 @@ export function acceptOf(key: string): string {
  * frames would hide what has to be found.
  */
 export function upgradeRequestHeaders(headers: RawHeaders, client: UpgradeClient, isRewritten: boolean): RawHeaders {
-  const kept = isRewritten ? withoutHeaders(headers, EXTENSIONS) : headers;
+  const kept = withoutHeaders(headers, isRewritten ? NOT_PASSED_ON_REWRITTEN : NOT_PASSED_ON);
   const key = client.sendsKey ? [] : ['Sec-WebSocket-Key', client.key];
   return [...kept, ...key, 'Connection', 'Upgrade', 'Upgrade', 'websocket'];
 }

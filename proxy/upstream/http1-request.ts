@@ -1,4 +1,5 @@
 // The strict HTTP/1.1 client codec's writing half: a request's head as text, byte for byte as it came.
+import { KeyveilError } from '../../model/errors.ts';
 import type { HttpVersion, RawHeaders, UpstreamRequest } from '../exchange.ts';
 import { requireField, requireRequestLine } from './field-syntax.ts';
 
@@ -24,13 +25,20 @@ function fieldLines(headers: RawHeaders): string {
 /** What the fields say already of what HTTP/1.1 wants said. */
 interface Present {
   framing: boolean;
+  promisesBody: boolean;
   connection: boolean;
   upgrade: boolean;
   te: boolean;
 }
 
+/** Else the next request on this connection would be taken for the body (RFC 9112 section 6). */
+function requireBody(request: UpstreamRequest, present: Present): void {
+  if (!present.promisesBody || request.body.kind !== 'none') return;
+  throw new KeyveilError('bad_request', 'The fields of the request announce a body, and it has none.');
+}
+
 function presentFields(headers: RawHeaders): Present {
-  const present: Present = { framing: false, connection: false, upgrade: false, te: false };
+  const present: Present = { framing: false, promisesBody: false, connection: false, upgrade: false, te: false };
   for (let index = 0; index < headers.length; index += 2) {
     const name = headers[index] as string;
     switch (name.length) {
@@ -44,10 +52,13 @@ function presentFields(headers: RawHeaders): Present {
         present.connection ||= name.toLowerCase() === 'connection';
         break;
       case 14:
-        present.framing ||= name.toLowerCase() === 'content-length';
+        if (name.toLowerCase() === 'content-length') {
+          present.framing = true;
+          present.promisesBody ||= headers[index + 1] !== '0';
+        }
         break;
       case 17:
-        present.framing ||= name.toLowerCase() === 'transfer-encoding';
+        if (name.toLowerCase() === 'transfer-encoding') present.framing = present.promisesBody = true;
         break;
       default:
     }
@@ -58,6 +69,7 @@ function presentFields(headers: RawHeaders): Present {
 /** Fields that belong to this connection, and those that frame the body when the client's version did it otherwise. */
 function addedLines(request: UpstreamRequest, clientVersion: HttpVersion): string {
   const present = presentFields(request.headers);
+  requireBody(request, present);
   let text = '';
   if (!present.framing && request.body.kind === 'length') text += `Content-Length: ${request.body.bytes}\r\n`;
   if (!present.framing && request.body.kind === 'stream') text += 'Transfer-Encoding: chunked\r\n';

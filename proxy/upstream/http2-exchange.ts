@@ -8,7 +8,14 @@ import { noHeaders } from '../exchange.ts';
 import { protocolFailed, responseTimedOut } from './failures.ts';
 import { isReplayable } from './http1-request.ts';
 import type { Http2Probe } from './http2-probe.ts';
-import { fromHttp2Fields, fromHttp2Head, statusOfBlock, toHttp2Request, toHttp2Trailers } from './http2-headers.ts';
+import {
+  fromHttp2Fields,
+  fromHttp2Head,
+  isFinalStatus,
+  statusOfBlock,
+  toHttp2Request,
+  toHttp2Trailers,
+} from './http2-headers.ts';
 
 // RFC 9113 section 7, by code.
 const ERROR_NAMES = [
@@ -117,7 +124,12 @@ export class Http2Exchange implements UpstreamExchange {
       if (!this.isOver && !this.#isRequestSent) this.input.handlers.drain();
     });
     stream.on('wantTrailers', () => {
-      stream.sendTrailers(this.#trailersOut);
+      // A throw here would have no one to catch it.
+      try {
+        stream.sendTrailers(this.#trailersOut);
+      } catch (error) {
+        this.settleError(error as Error);
+      }
     });
     stream.on('end', this.#onEnd);
     stream.on('close', this.#onClose);
@@ -198,6 +210,11 @@ export class Http2Exchange implements UpstreamExchange {
     this.#hasHead = true;
     this.#carrier?.probe.heard();
     this.#clearTimer();
+    const status = statusOfBlock(raw);
+    if (!isFinalStatus(status)) {
+      this.settleError(protocolFailed(this.input.destination.authority, 'its status is not one of HTTP'));
+      return;
+    }
     this.input.handlers.head(fromHttp2Head(raw, flags, this.input.request.method));
   }
 

@@ -9,7 +9,7 @@ import { addHttp2Field, createHttp2Fields, type Http2Fields } from '../http2-fie
 import { requireField, requireRequestLine } from './field-syntax.ts';
 
 // RFC 9113 section 8.2.2; `host` is in `:authority`.
-const NOT_IN_HTTP2 = new Set(['connection', 'keep-alive', 'proxy-connection', 'transfer-encoding', 'upgrade', 'host']);
+const NOT_IN_HTTP2 = new Set(['connection', 'http2-settings', 'keep-alive', 'proxy-connection', 'transfer-encoding', 'upgrade', 'host']);
 // HTTP/1.1 lets a client say these twice; HTTP/2 does not, and which one would count is anybody's guess.
 const NEVER_TWICE = new Set([
   'authorization',
@@ -72,6 +72,11 @@ export function fromHttp2Fields(raw: RawHeaders): RawHeaders {
 /** Status of a block of fields; 0 when it has none. */
 export function statusOfBlock(raw: RawHeaders): number {
   return Number(headerValue(raw, ':status') ?? 0);
+}
+
+/** Whether a status may end an exchange: three digits (RFC 9110 section 15), and none that announces another. */
+export function isFinalStatus(status: number): boolean {
+  return Number.isInteger(status) && status >= 200 && status <= 999;
 }
 
 /** The head of a final response, from its block of fields and the flags of its frame. */

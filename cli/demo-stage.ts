@@ -1,5 +1,5 @@
 // The demo's stage: prints each step as the command a person would type, runs it, and keeps count of what was verified.
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn, type ChildProcess, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -56,11 +56,26 @@ export async function findFreePort(): Promise<number> {
 /** Prints, runs and verifies. */
 export class Stage {
   readonly #options: StageOptions;
+  readonly #children = new Set<ChildProcess>();
   #daemon: ChildProcess | null = null;
   #daemonLog = '';
+  #isOver = false;
 
   constructor(options: StageOptions) {
     this.#options = options;
+  }
+
+  /** Runs a child that ends with the stage. */
+  #spawn(
+    command: readonly [string, ...string[]],
+    env: Readonly<Record<string, string>>,
+  ): ChildProcessWithoutNullStreams {
+    if (this.#isOver) throw new DemoFailure('the stage is closed');
+    const [file, ...args] = command;
+    const child = spawn(file, args, { cwd: this.#options.folder, env });
+    this.#children.add(child);
+    child.once('exit', () => this.#children.delete(child));
+    return child;
   }
 
   say(text: string): void {
@@ -78,8 +93,7 @@ export class Stage {
     options: { input?: string; isQuiet?: boolean } = {},
   ): Promise<string> {
     this.#options.print(`$ ${line}\n`);
-    const [file, ...before] = keyveilCommand();
-    const child = spawn(file, [...before, ...args], { cwd: this.#options.folder, env: { PATH: this.#options.path } });
+    const child = this.#spawn([...keyveilCommand(), ...args], { PATH: this.#options.path });
     const result = await collect(child, options.input ?? '');
     if (options.isQuiet !== true) this.show(result.stdout);
     this.show(result.stderr);
@@ -90,8 +104,7 @@ export class Stage {
   /** Runs a script as the sandbox does: with the session's variables and nothing else. */
   async sandbox(script: string): Promise<CommandResult> {
     this.#options.print(`sandbox$ ${script}\n`);
-    const env = { PATH: this.#options.path };
-    const child = spawn('sh', ['-c', `. ./sandbox.env && ${script}`], { cwd: this.#options.folder, env });
+    const child = this.#spawn(['sh', '-c', `. ./sandbox.env && ${script}`], { PATH: this.#options.path });
     const result = await collect(child, '');
     this.show(result.stdout + result.stderr);
     return result;
@@ -105,12 +118,8 @@ export class Stage {
   /** Starts the daemon in the background and waits until it is ready. */
   async startDaemon(line: string, args: readonly string[]): Promise<void> {
     this.#options.print(`$ ${line} &\n`);
-    const [file, ...before] = keyveilCommand();
-    const daemon = spawn(file, [...before, ...args], {
-      cwd: this.#options.folder,
-      env: { PATH: this.#options.path },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    const daemon = this.#spawn([...keyveilCommand(), ...args], { PATH: this.#options.path });
+    daemon.stdin.end();
     this.#daemon = daemon;
     for (const stream of [daemon.stdout, daemon.stderr])
       stream.setEncoding('utf8').on('data', (text: string) => (this.#daemonLog += text));
@@ -141,5 +150,14 @@ export class Stage {
     const [exitCode] = (await once(daemon, 'exit')) as [number | null];
     clearTimeout(kill);
     return exitCode;
+  }
+
+  /** Ends the daemon and whatever else still runs; nothing can be started from here on. */
+  async close(): Promise<void> {
+    this.#isOver = true;
+    const others = [...this.#children].filter((child) => child !== this.#daemon);
+    const gone = others.map((child) => once(child, 'exit'));
+    for (const child of others) child.kill('SIGTERM');
+    await Promise.all([this.stopDaemon(), ...gone]);
   }
 }

@@ -2,7 +2,7 @@
 // npm run demo: the main job from end to end, in a temporary folder, with every claim verified.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { processEnvironment } from '../daemon/config.ts';
 import { startDemoHost, type DemoHost } from './demo-host.ts';
@@ -142,7 +142,27 @@ async function play(stage: Stage, scene: { folder: string; host: DemoHost }): Pr
   );
 }
 
+/** Ctrl-C, or a supervisor's signal: what the demo has started must not outlive it. */
+class DemoInterruption extends Error {
+  override readonly name = 'DemoInterruption';
+  readonly exitCode: number;
+
+  constructor(signal: 'SIGTERM' | 'SIGINT' | 'SIGHUP') {
+    super(signal);
+    this.exitCode = 128 + constants.signals[signal];
+  }
+}
+
+/** Rejects at the first signal. */
+function untilInterrupted(): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const)
+      process.on(signal, () => reject(new DemoInterruption(signal)));
+  });
+}
+
 async function main(): Promise<number> {
+  const interrupted = untilInterrupted();
   const path = processEnvironment()['PATH'] ?? '/usr/bin:/bin';
   if (spawnSync('curl', ['--version'], { stdio: 'ignore' }).status !== 0) {
     process.stderr.write('The demo needs curl, which is not installed here (Debian: apt-get install curl).\n');
@@ -153,18 +173,20 @@ async function main(): Promise<number> {
   const host = await startDemoHost([COVERED, UNCOVERED], (line) => stage.show(`[server] ${line}\n`));
   try {
     writeFileSync(join(folder, 'upstream-ca.pem'), host.caPem);
-    await play(stage, { folder, host });
+    await Promise.race([play(stage, { folder, host }), interrupted]);
     print('\nAll of it was verified.\n');
     return 0;
   } catch (error) {
+    if (error instanceof DemoInterruption) return error.exitCode;
     if (!(error instanceof DemoFailure)) throw error;
     process.stderr.write(`\nThe demo failed: ${error.message}\n`);
     return 1;
   } finally {
-    await stage.stopDaemon();
+    await stage.close();
     await host.close();
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-process.exitCode = await main();
+// Not left to an empty event loop: an interrupted play may still wait for something.
+process.exit(await main());

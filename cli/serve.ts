@@ -1,4 +1,5 @@
 // keyveil serve: the daemon, until a signal ends it.
+import { performance } from 'node:perf_hooks';
 import { knownFlags } from '../daemon/config-source.ts';
 import { loadConfig } from '../daemon/config.ts';
 import { SETTINGS } from '../daemon/config-schema.ts';
@@ -8,6 +9,8 @@ import type { Logger } from '../model/ports.ts';
 import type { Command, CommandFlag, Invocation } from './command.ts';
 
 const SIGNAL_NUMBERS = { SIGTERM: 15, SIGINT: 2 } as const;
+/** Ctrl-C under npm arrives twice at once: from the terminal, and passed on by npm. */
+const SAME_SIGNAL_WITHIN_MS = 500;
 
 function serveFlags(): Readonly<Record<string, CommandFlag>> {
   const known = new Set(knownFlags());
@@ -41,13 +44,16 @@ async function stopGently(daemon: Daemon): Promise<void> {
 async function serveUntilSignal(daemon: Daemon, logger: Logger): Promise<void> {
   const stopped = new Promise<void>((resolve, reject) => {
     let isStopping = false;
+    let stoppingSince = 0;
     for (const [signal, number] of Object.entries(SIGNAL_NUMBERS)) {
       process.on(signal, () => {
         if (isStopping) {
+          if (performance.now() - stoppingSince < SAME_SIGNAL_WITHIN_MS) return;
           logger.warn({ name: signal }, 'Second signal: the daemon ends at once');
           process.exit(128 + number);
         }
         isStopping = true;
+        stoppingSince = performance.now();
         logger.info({ name: signal }, 'Draining: requests in flight may end; a second signal ends them at once');
         stopGently(daemon).then(resolve, reject);
       });

@@ -66,6 +66,13 @@ function withoutOptions(connection: string): string {
   return options.filter((option) => !/^(?:upgrade|http2-settings)$/i.test(option)).join(', ');
 }
 
+/** Runs at once, or after the requests that are under way: what is pipelined behind them must not overtake their answers. */
+function inOrder(socket: Duplex, tunnel: Tunnel, work: () => void): void {
+  const before = tunnel.previous();
+  if (before === undefined) work();
+  else void before.then(() => (socket.writable ? work() : socket.destroy()));
+}
+
 /** Creates the server. */
 export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1Server {
   const server: Server = createServer(STRICT_SERVER_OPTIONS);
@@ -86,19 +93,20 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
       const known = toKeyveilError(error);
       recordMalformed(ports, tunnel, { error: known, httpVersion: '1.1' });
       refused.add(request.socket);
-      // An answer now would be taken for the answer to a request that is under way.
-      if (tunnel.openRequests > 0) request.socket.destroy();
-      else answerAndClose(request.socket, known, tunnel.authority.host);
+      inOrder(request.socket, tunnel, () => answerAndClose(request.socket, known, tunnel.authority.host));
     }
   };
   const onUpgrade = (request: IncomingMessage, socket: Duplex, rest: Buffer): void => {
     const tunnel = tunnelOf(socket);
-    if (asksForWebSocket(request)) {
-      upgradeToWebSocket({ pipeline, tunnel, request, socket, rest });
-      return;
-    }
-    requeueWithoutUpgrade(request, socket, rest);
-    serve(socket, tunnel);
+    inOrder(socket, tunnel, () => {
+      if (asksForWebSocket(request)) {
+        upgradeToWebSocket({ pipeline, tunnel, request, socket, rest });
+        return;
+      }
+      // A server that takes over knows nothing of the answers that its predecessor still owes.
+      requeueWithoutUpgrade(request, socket, rest);
+      serve(socket, tunnel);
+    });
   };
   server.on('request', onRequest);
   // Without these listeners Node answers 100 Continue, and 417, by itself.
@@ -112,7 +120,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
       'CONNECT inside a tunnel is not allowed. Open it at the proxy.',
     );
     recordMalformed(ports, tunnel, { error, httpVersion: '1.1' });
-    answerAndClose(socket, error, tunnel.authority.host);
+    inOrder(socket, tunnel, () => answerAndClose(socket, error, tunnel.authority.host));
   });
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Duplex) => {
     const tunnel = tunnelOf(socket);

@@ -101,6 +101,11 @@ export const POOL_IDLE_TIMEOUT_MS = 60_000;
 export const HTTP2_PROBE_QUIET_MS = 5_000;
 export const HTTP2_PROBE_ANSWER_MS = 30_000;
 export const HTTP2_PROBE_INTERVAL_MS = 300_000;
+/** How long what a client sends after our last answer is read and thrown away: without a byte, and in all. */
+export const LINGER_IDLE_TIMEOUT_MS = 2_000;
+export const LINGER_TIMEOUT_MS = 10_000;
+/** The same for connections that are refused because there are too many. */
+export const LINGER_OVERLOADED_MS = 1_000;
 export const WEBSOCKET_CLOSE_TIMEOUT_MS = 2_000;
 export const HTTP2_READ_CHECK_MS = 1_000;
 export const SESSION_WATCH_INTERVAL_MS = 250;

@@ -14,6 +14,7 @@ import type {
   UpstreamRequestOptions,
 } from './exchange.ts';
 import { endToEndResponseHeaders, endToEndTrailers } from './hop-by-hop.ts';
+import { discard } from './linger.ts';
 import { answerError, describeMisses, toKeyveilError, withProxyStatus } from './responses.ts';
 import { BodyCutError, type RequestPump } from './request-pump.ts';
 import type { Tunnel } from './tunnels.ts';
@@ -256,6 +257,8 @@ export class Forward implements UpstreamHandlers {
     this.pump?.stop();
     this.#abortion?.abort(SETTLED);
     this.closeBody?.();
+    // Whoever was reading the body has left it paused, and behind it the connection.
+    discard(this.#options.exchange.request.stream);
     trail.finish(outcome, reason);
     onSettled();
   }

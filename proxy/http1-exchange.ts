@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
 import type { ClientExchange, ClientReply, ClientRequest } from './client-exchange.ts';
+import { lingerAfterAnswer } from './linger.ts';
 import { headerValue, headerValues, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
 
 const NO_BODY: BodyFraming = { kind: 'none' };
@@ -191,6 +192,7 @@ class Http1Reply implements ClientReply {
     this.#hasEnded = true;
     if (this.#response.destroyed) return;
     if (trailers.length > 0 && this.#response.chunkedEncoding) this.#addTrailers(trailers);
+    if (!this.#response.shouldKeepAlive && !this.#response.req.complete) lingerAfterAnswer(this.#socket);
     this.#response.end();
   }
 

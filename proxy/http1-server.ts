@@ -5,6 +5,7 @@ import { HEADER_BLOCK_BYTES_MAX } from '../model/limits.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { recordMalformed } from './audit-trail.ts';
 import { asksForWebSocket, createHttp1Exchange, isClosing } from './http1-exchange.ts';
+import { discard } from './linger.ts';
 import type { Pipeline } from './pipeline.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { toKeyveilError } from './responses.ts';
@@ -93,6 +94,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
       const known = toKeyveilError(error);
       recordMalformed(ports, tunnel, { error: known, httpVersion: '1.1' });
       refused.add(request.socket);
+      discard(request);
       inOrder(request.socket, tunnel, () => answerAndClose(request.socket, known, tunnel.authority.host));
     }
   };

@@ -9,6 +9,7 @@ import { AuditTrail } from './audit-trail.ts';
 import { headerValue, type Destination } from './exchange.ts';
 import { createHttp1Server, describeParserError, STRICT_SERVER_OPTIONS } from './http1-server.ts';
 import { createHttp2Server } from './http2-server.ts';
+import { discard, lingerAfterAnswer } from './linger.ts';
 import { Pipeline } from './pipeline.ts';
 import { servePlainRequest } from './plain-request.ts';
 import { answerAndClose } from './raw-reply.ts';
@@ -203,6 +204,8 @@ class ProxyServer implements Proxy {
       });
       if (response.headersSent || response.destroyed) return void request.socket.destroy();
       const answer = answerError(known, '');
+      discard(request);
+      lingerAfterAnswer(request.socket);
       // RFC 9110 section 15.5.8: after a 407 the client comes again, on this connection or on a new one.
       response.writeHead(answer.status, answer.reason, [...answer.headers, 'Connection', 'close']);
       response.end(answer.body);

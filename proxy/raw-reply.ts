@@ -3,10 +3,10 @@ import type { Duplex } from 'node:stream';
 import type { KeyveilError } from '../model/errors.ts';
 import type { ClientReply } from './client-exchange.ts';
 import type { RawHeaders, ResponseHead } from './exchange.ts';
+import { lingerAndClose } from './linger.ts';
 import { answerError, serialiseAnswer } from './responses.ts';
 
 const CRLF = '\r\n';
-const LINGER_MS = 1000;
 
 function formatFields(headers: RawHeaders): string {
   let text = '';
@@ -23,9 +23,7 @@ export function formatHead(status: number, reason: string, headers: RawHeaders):
 export function answerAndClose(socket: Duplex, error: KeyveilError, host: string): void {
   if (socket.destroyed || !socket.writable) return void socket.destroy();
   socket.end(serialiseAnswer(answerError(error, host)));
-  // What the client still sends is read and thrown away for a moment, so that a reset does not overtake the answer.
-  socket.resume();
-  setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  lingerAndClose(socket);
 }
 
 /** One reply on an HTTP/1.1 connection, which closes after it. */
@@ -79,8 +77,7 @@ export class RawReply implements ClientReply {
   end(trailers: RawHeaders): void {
     if (this.#isChunked) this.#socket.write(`0${CRLF}${formatFields(trailers)}${CRLF}`, 'latin1');
     this.#socket.end(() => this.#finish());
-    // The client may keep its side open; nothing more is read from it.
-    this.#socket.resume();
+    lingerAndClose(this.#socket);
   }
 
   error(): void {
@@ -92,7 +89,6 @@ export class RawReply implements ClientReply {
     this.onFinish = null;
     this.onAbort = null;
     onFinish?.();
-    this.#socket.destroy();
   }
 
   #close(): void {

@@ -2,6 +2,7 @@
 import type { Socket } from 'node:net';
 import { KeyveilError } from '../model/errors.ts';
 import { createId } from '../model/ids.ts';
+import { LINGER_OVERLOADED_MS } from '../model/limits.ts';
 import { answerAndClose } from './raw-reply.ts';
 import type { ProxyPorts } from './settings.ts';
 
@@ -34,6 +35,8 @@ export class UnauthenticatedSockets {
         new KeyveilError('overloaded', 'Too many connections are waiting. Try again in a moment.'),
         '',
       );
+      // These are not counted, so they don't get the time that others have.
+      setTimeout(() => socket.destroy(), LINGER_OVERLOADED_MS).unref();
       return;
     }
     const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);

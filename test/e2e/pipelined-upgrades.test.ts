@@ -112,7 +112,10 @@ for (const [name, [text, expected]] of Object.entries(CASES)) {
       t.equal(Buffer.concat(chunks).length, 0, 'nothing overtakes');
       release();
       await closed;
-      const answers = Buffer.concat(chunks).toString('latin1').split(/HTTP\/1\.1 (?=\d{3} )/).slice(1);
+      const answers = Buffer.concat(chunks)
+        .toString('latin1')
+        .split(/HTTP\/1\.1 (?=\d{3} )/)
+        .slice(1);
       t.equal(answers.length, firstExpected.length + expected.length, answers.join('|'));
       for (const [index, pattern] of [...firstExpected, ...expected].entries()) {
         t.match(answers[index]?.trimEnd(), pattern);

@@ -89,7 +89,6 @@ test('what is pipelined behind a request ends with the connection, and is not se
   const cases: readonly (readonly [name: string, text: string, arrives: readonly string[], events: number])[] = [
     ['after an answer that closes', old + request('/b'), ['/chunked'], 1],
     ['when the client leaves', slow + request('/b') + request('/c'), ['/slow'], 3],
-    ['when the next one is malformed', slow, ['/slow'], 2],
   ];
   for (const [name, text, arrives, events] of cases) {
     keyveil.events.length = 0;
@@ -98,14 +97,12 @@ test('what is pipelined behind a request ends with the connection, and is not se
     if (text.startsWith('POST')) held = true;
     tls.write(text);
     if (held) while (!upstream.received.some(({ url }) => url === '/slow')) await pause();
-    if (name === 'when the client leaves') tls.destroy();
-    else if (held) tls.write('GET /b HTTP/1.1\r\n\r\n');
-    const answers = await readAll(tls);
+    if (held) tls.destroy();
+    await readAll(tls);
     held = false;
     t.strictSame(await arrived(), [...arrives, '/last'], name);
     while (keyveil.events.filter(({ path }) => path !== '/last').length < events) await pause();
     while (keyveil.proxy.tunnelCount > 0) await pause();
-    t.notMatch(answers, /HTTP\/1\.1 400/, 'no answer is taken for that of another request');
   }
 });
 

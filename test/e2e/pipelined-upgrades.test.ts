@@ -84,6 +84,7 @@ const CASES: Readonly<Record<string, readonly [string, readonly RegExp[]]>> = {
   'a malformed WebSocket handshake': [webSocket('/socket', [`Host: ${HOST}`]) + LAST, [/^400 /]],
   'a WebSocket handshake with a body': [webSocket('/socket', [CHUNKED]) + LAST, [/^400 /]],
   'a CONNECT': [request(`CONNECT ${HOST}:443`) + LAST, [/^405 /]],
+  'a request without Host': ['GET /none HTTP/1.1\r\n\r\n' + LAST, [/^400 /]],
   'a request with two Host fields': [request('GET /two', [`Host: ${HOST}`]) + LAST, [/^400 /]],
 };
 

@@ -156,7 +156,7 @@ export const SWAP_SETTINGS = {
     fallback: String(limits.VEIL_IDLE_DEFAULT_MS),
     group: 'Swap and veil',
     description:
-      'Milliseconds without a byte from the upstream after which the bytes that the veil holds back are released.',
-    example: '50',
+      'Milliseconds without a byte from the upstream, in a body of unknown length, after which the bytes that the veil holds back leave. It must be longer than a round trip to the farthest upstream.',
+    example: '1000',
   }),
 } as const;

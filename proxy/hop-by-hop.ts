@@ -23,8 +23,14 @@ const RESPONSE_FIELDS = new Set([
   'upgrade',
 ]);
 
-// What a Connection field can't take away: the end of the body, and the destination.
-const NEVER_NAMED = new Set(['content-length', 'host', 'connection']);
+// What a Connection field can't take away: what frames or describes the body, which decides how it is searched, and
+// the destination. RFC 9110 section 7.6.1: a field that is meant for all recipients must not be named.
+const NEVER_NAMED = new Set(['host', 'connection']);
+const DESCRIBES_BODY = 'content-';
+
+function canBeNamed(field: string): boolean {
+  return field !== '' && !NEVER_NAMED.has(field) && !field.startsWith(DESCRIBES_BODY);
+}
 
 interface Found {
   readonly hasAny: boolean;
@@ -43,7 +49,7 @@ function find(headers: RawHeaders, fields: ReadonlySet<string>): Found {
     if (value === 'keep-alive' || value === 'close') continue; // what nearly all of them say, and it names no field
     for (const option of value.split(',')) {
       const field = option.trim().toLowerCase();
-      if (field !== '' && !fields.has(field) && !NEVER_NAMED.has(field)) (named ??= new Set()).add(field);
+      if (canBeNamed(field) && !fields.has(field)) (named ??= new Set()).add(field);
     }
   }
   return { hasAny, named };

@@ -7,7 +7,7 @@ import { endToEndRequestHeaders } from './hop-by-hop.ts';
 import { findUrlMisses, swapHeaders, type HeaderSwap } from './swap/headers.ts';
 import type { SwapPlan } from './swap/plan.ts';
 import type { Tunnel } from './tunnels.ts';
-import { narrowAcceptEncoding } from './veil/accept-encoding.ts';
+import { askForIdentity } from './veil/accept-encoding.ts';
 import type { Veil } from './veil/veil.ts';
 
 const NO_SENSITIVE_NAMES: ReadonlySet<string> = new Set();
@@ -20,8 +20,8 @@ export interface Rules {
 }
 
 /**
- * A request's fields as they go upstream: hop-by-hop fields gone, placeholders swapped, and only codings asked for
- * that the veil can look into. Throws what `swapHeaders` throws.
+ * A request's fields as they go upstream: hop-by-hop fields gone, placeholders swapped, and where a veil applies no
+ * coding asked for. Throws what `swapHeaders` throws.
  */
 export function swapHead(
   request: ClientRequest,
@@ -30,7 +30,7 @@ export function swapHead(
   const { plan, veil } = run.rules;
   const { trail } = run;
   const passedOn = endToEndRequestHeaders(request.headers);
-  const headers = veil === null ? passedOn : narrowAcceptEncoding(passedOn);
+  const headers = veil === null ? passedOn : askForIdentity(passedOn);
   if (plan === null) return { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_SENSITIVE_NAMES };
   const swapped = swapHeaders(headers, plan, 'header');
   trail.addSwaps(swapped.swaps);

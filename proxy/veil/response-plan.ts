@@ -8,14 +8,15 @@ import { withoutBodyDigests } from '../swap/digests.ts';
 /** How a body is treated. */
 export interface BodyPlan {
   /**
-   * `none`: there is no body. `pass`: it can't be looked into. `whole`: it is read whole while there is room for it.
-   * `stream`: it is veiled as it comes.
+   * `none`: there is no body. `whole`: it is read whole while there is room for it. `stream`: it is veiled as it comes.
    */
-  readonly mode: 'none' | 'pass' | 'whole' | 'stream';
+  readonly mode: 'none' | 'whole' | 'stream';
   /** The coding that is undone; null for none. */
   readonly coding: ContentCoding | null;
   /** What is found is overwritten with `*`: a length was stated that can't be changed, or stands in the body. */
   readonly sameLength: boolean;
+  /** It has a coding that can't be undone, and is searched as it is: a name such as `none` or `utf-8` hides nothing. */
+  readonly isOpaque: boolean;
 }
 
 export interface PlanOptions {
@@ -42,15 +43,15 @@ export function planBody(head: ResponseHead, options: PlanOptions): BodyPlan {
   const isPart = status === 206;
   const isOpaque = coding === 'unsupported' || (isPart && coding !== null);
   if (options.method === 'HEAD' || status === 204 || status === 304 || body.kind === 'none') {
-    return { mode: 'none', coding: isOpaque ? null : coding, sameLength: false };
+    return { mode: 'none', coding: isOpaque ? null : coding, sameLength: false, isOpaque: false };
   }
-  if (isOpaque) return { mode: 'pass', coding: null, sameLength: false };
+  if (isOpaque) return { mode: 'stream', coding: null, sameLength: true, isOpaque };
   const isLengthFramed = bodyClassOf(headers) === 'binary';
   if (body.kind === 'length' && body.bytes <= options.bufferBytes) {
-    return { mode: 'whole', coding, sameLength: isPart || isLengthFramed };
+    return { mode: 'whole', coding, sameLength: isPart || isLengthFramed, isOpaque };
   }
   const keepsLength = body.kind === 'length' && coding === null;
-  return { mode: 'stream', coding, sameLength: isPart || isLengthFramed || keepsLength };
+  return { mode: 'stream', coding, sameLength: isPart || isLengthFramed || keepsLength, isOpaque };
 }
 
 /** What ends in a body of this type, so that nothing before it may be held back. */

@@ -26,7 +26,10 @@ export interface ResponseVeilOptions {
   readonly source: { pause(): void; resume(): void };
   /** A body of known length up to so many bytes is read whole. */
   readonly bufferBytes: number;
-  /** Milliseconds without a byte from the upstream after which all that is held back leaves. */
+  /**
+   * Milliseconds without a byte from the upstream after which all that is held back leaves. Of a body of known length
+   * nothing leaves before its end: it is what everybody waits for.
+   */
   readonly idleMs: number;
   readonly memory: MemoryReservation;
 }
@@ -49,7 +52,7 @@ export function createResponseVeil(options: ResponseVeilOptions): ResponseVeil {
   return new StreamingVeil(options);
 }
 
-const NO_PLAN: BodyPlan = { mode: 'none', coding: null, sameLength: false };
+const NO_PLAN: BodyPlan = { mode: 'none', coding: null, sameLength: false, isOpaque: false };
 
 class StreamingVeil implements ResponseVeil {
   readonly #options: ResponseVeilOptions;
@@ -85,9 +88,8 @@ class StreamingVeil implements ResponseVeil {
     const { veil, downstream } = this.#options;
     this.#plan = planBody(head, this.#options);
     const veiled = veilHead(veil, head, this.#counts);
-    if (this.#plan.mode === 'pass') this.#impossible = true;
+    if (this.#plan.isOpaque) this.#impossible = true;
     if (this.#plan.mode === 'none') downstream.head(bodilessHead(veiled, this.#plan));
-    else if (this.#plan.mode === 'pass') downstream.head(veiled);
     else {
       this.#head = veiled;
       if (this.#plan.mode === 'stream') this.#startStream();
@@ -97,7 +99,6 @@ class StreamingVeil implements ResponseVeil {
   data(chunk: Buffer): boolean {
     if (this.#isDone || chunk.length === 0) return true;
     this.#arrivals += 1;
-    if (this.#plan.mode === 'pass') return this.#send(chunk);
     if (this.#plan.coding !== null) return this.#decode(chunk, this.#plan.coding);
     return this.#take(chunk);
   }
@@ -118,6 +119,7 @@ class StreamingVeil implements ResponseVeil {
   drain(): void {
     if (this.#isDone) return;
     this.#isDownstreamFull = false;
+    this.#restartIdleTime();
     this.#decoder?.resume();
     if (!this.#isDecoderFull) this.#options.source.resume();
   }
@@ -215,11 +217,13 @@ class StreamingVeil implements ResponseVeil {
     }
     const out = this.#scanner.pushAll(pieces, isHolding ? sinceEnd : 0);
     if (this.#boundaries instanceof GrpcBoundaries && this.#boundaries.sawCompressed) this.#impossible = true;
-    if (this.#scanner.held > 0) this.#armIdleTimer();
+    this.#restartIdleTime();
     return this.#send(out);
   }
 
-  #armIdleTimer(): void {
+  /** After each chunk, and after a pause that was not the upstream's: it was not idle, and needs time to go on. */
+  #restartIdleTime(): void {
+    if (this.#scanner.held === 0 || this.#head?.body.kind === 'length') return;
     if (this.#idleTimer === null) this.#idleTimer = setTimeout(() => this.#onIdle(), this.#options.idleMs);
     else this.#idleTimer.refresh();
   }
@@ -229,7 +233,7 @@ class StreamingVeil implements ResponseVeil {
     const arrivals = this.#arrivals;
     setImmediate(() => {
       if (this.#isDone || arrivals !== this.#arrivals) return;
-      if (this.#isDownstreamFull || (this.#decoder?.writableLength ?? 0) > 0) this.#armIdleTimer();
+      if (this.#isDownstreamFull || (this.#decoder?.writableLength ?? 0) > 0) this.#restartIdleTime();
       else if (!this.#look(false)) this.#options.source.pause();
     });
   }
@@ -254,6 +258,7 @@ class StreamingVeil implements ResponseVeil {
     decoder.on('data', (piece: Buffer) => this.#take(piece));
     decoder.on('drain', () => {
       this.#isDecoderFull = false;
+      this.#restartIdleTime();
       if (!this.#isDownstreamFull) this.#options.source.resume();
     });
     decoder.on('end', () => this.#finish());

@@ -9,6 +9,7 @@ import { createLeafCache } from '../../ca/leaf-cache.ts';
 import { openRoot } from '../../ca/root.ts';
 import type { AuditEvent } from '../../model/audit.ts';
 import { createId } from '../../model/ids.ts';
+import { VEIL_IDLE_DEFAULT_MS } from '../../model/limits.ts';
 import { createHostSet } from '../../model/host-pattern.ts';
 import type { LogFields, ProxyMetrics, SessionPolicy } from '../../model/ports.ts';
 import { createProxy, type Proxy } from '../../proxy/listener.ts';
@@ -62,7 +63,7 @@ const MIB = 1024 * 1024;
 const SETTINGS: ProxySettings = {
   interceptionOn: true,
   veilOn: true,
-  veilIdleMs: 20,
+  veilIdleMs: VEIL_IDLE_DEFAULT_MS,
   passthroughHosts: createHostSet([]),
   allowedPorts: null,
   bodyBufferBytes: MIB,

@@ -1,7 +1,13 @@
 // The OpenAPI 3.1 document: generated from the routes' zod schemas, then completed and trimmed.
-import { createJsonSchemaTransform, createJsonSchemaTransformObject } from 'fastify-type-provider-zod';
+import { fastify } from 'fastify';
+import {
+  createJsonSchemaTransform,
+  createJsonSchemaTransformObject,
+  serializerCompiler,
+  validatorCompiler,
+} from 'fastify-type-provider-zod';
 import type { FastifyDynamicSwaggerOptions, SwaggerTransform } from '@fastify/swagger';
-import type { RouteAccess } from './context.ts';
+import type { AdminApp, RouteAccess } from './context.ts';
 import { EmptyBody } from './schemas/common.ts';
 
 const DESCRIPTION =
@@ -30,7 +36,7 @@ const transform: SwaggerTransform = (input) => {
 };
 
 /** Options of @fastify/swagger. */
-export function openApiOptions(version: string): FastifyDynamicSwaggerOptions {
+function openApiOptions(version: string): FastifyDynamicSwaggerOptions {
   return {
     openapi: {
       openapi: '3.1.0',
@@ -61,7 +67,7 @@ function referencedSchemas(value: unknown, found: Set<string>): Set<string> {
   return found;
 }
 
-interface Document {
+export interface Document {
   readonly paths?: unknown;
   readonly components?: { readonly schemas?: Readonly<Record<string, unknown>> };
 }
@@ -86,7 +92,7 @@ function tidy(value: unknown, isAnswer: boolean): unknown {
  * The document as it is served: without component schemas that no route refers to, directly or through others, and
  * without noise. Components are all of answers; bodies stand within their routes.
  */
-export function finishDocument(document: Document): Document {
+function finishDocument(document: Document): Document {
   const schemas = document.components?.schemas ?? {};
   const used = referencedSchemas(document.paths, new Set());
   for (const name of used) referencedSchemas(schemas[name], used);
@@ -100,4 +106,21 @@ export function finishDocument(document: Document): Document {
     paths: tidy(document.paths, false),
     components: { ...document.components, schemas: kept },
   };
+}
+
+/**
+ * The document of routes: made of a server of its own that never listens, so that a daemon that is never asked for it
+ * loads nothing of what makes it.
+ */
+export async function describeRoutes(version: string, register: (scope: AdminApp) => void): Promise<Document> {
+  const { fastifySwagger } = await import('@fastify/swagger');
+  const app = fastify() as unknown as AdminApp;
+  app.setValidatorCompiler(validatorCompiler);
+  app.setSerializerCompiler(serializerCompiler);
+  app.register(fastifySwagger, openApiOptions(version));
+  app.register(async (scope: AdminApp) => register(scope));
+  await app.ready();
+  const document = finishDocument(app.swagger());
+  await app.close();
+  return document;
 }

@@ -1,6 +1,6 @@
 // Prometheus metrics: plain numbers on the hot path, put into a registry only when somebody asks for them.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { Counter, Gauge, Registry } from 'prom-client';
+import type * as prometheus from 'prom-client';
 import type { ProxyMetrics } from '../model/ports.ts';
 
 /** The numbers of one process, as plain data, so that worker processes can send theirs. */
@@ -95,7 +95,11 @@ function sumSnapshots(snapshots: readonly MetricsSnapshot[]): MetricsSnapshot {
   };
 }
 
-function renderCounters(snapshot: MetricsSnapshot, registry: Registry): void {
+function renderCounters(
+  snapshot: MetricsSnapshot,
+  registry: prometheus.Registry,
+  Counter: typeof prometheus.Counter,
+): void {
   for (const [name, { help, labels }] of Object.entries(COUNTERS)) {
     const counter = new Counter({ name, help, labelNames: [...labels], registers: [registry] });
     for (const [key, count] of Object.entries(snapshot.counters[name] ?? {})) {
@@ -126,6 +130,9 @@ function bucketOf(seconds: number): number {
   return index;
 }
 
+/** Prometheus' text format. */
+const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
 /** Creates the metrics of this process. */
 export function createMetrics(options: MetricsOptions = {}): Metrics {
   const tables = createTables();
@@ -138,7 +145,7 @@ export function createMetrics(options: MetricsOptions = {}): Metrics {
   const eventLoop = monitorEventLoopDelay({ resolution: 20 });
   eventLoop.enable();
   const metrics: Metrics = {
-    contentType: Registry.PROMETHEUS_CONTENT_TYPE,
+    contentType: CONTENT_TYPE,
     request(outcome, reason) {
       count('keyveil_requests_total', outcome, 1);
       if (outcome === 'refused') count('keyveil_refusals_total', reason ?? 'none', 1);
@@ -166,8 +173,10 @@ export function createMetrics(options: MetricsOptions = {}): Metrics {
     }),
     async text() {
       const total = sumSnapshots([metrics.snapshot(), ...((await peers?.()) ?? [])]);
+      // Loaded here: most daemons are never asked, and it is a tenth of all that a start would load.
+      const { Counter, Gauge, Registry } = await import('prom-client');
       const registry = new Registry();
-      renderCounters(total, registry);
+      renderCounters(total, registry, Counter);
       for (const [name, value] of Object.entries(total.gauges)) {
         new Gauge({ name, help: gauges.get(name)?.help ?? name, registers: [registry] }).set(value);
       }

@@ -23,6 +23,8 @@ export interface TlsConnector {
    * one with `code: 'ETIMEDOUT'`, or the signal's reason; the connection is closed then.
    */
   connect(socket: Duplex, options: TlsConnectOptions): Promise<TLSSocket>;
+  /** Reads the public roots, which costs 10 ms and more; else the first connection does. */
+  prepare(): void;
   /** Forgets the TLS sessions of an owner. */
   forget(ownerId: string): void;
 }
@@ -33,14 +35,15 @@ export interface TlsConnectorOptions {
   readonly timeoutMs?: number;
 }
 
-/** The context that every upstream shares: reading the public roots costs 10 ms and more. */
+/** The context that every upstream shares. */
 function createUpstreamContext(extraCaPem: string | null): SecureContext {
   const ca = extraCaPem === null ? [...rootCertificates] : [...rootCertificates, extraCaPem];
   return createSecureContext({ ca, minVersion: 'TLSv1.2' });
 }
 
 export function createTlsConnector(options: TlsConnectorOptions): TlsConnector {
-  const secureContext = createUpstreamContext(options.extraCaPem);
+  let context: SecureContext | null = null;
+  const secureContextOf = (): SecureContext => (context ??= createUpstreamContext(options.extraCaPem));
   const timeoutMs = options.timeoutMs ?? TLS_HANDSHAKE_TIMEOUT_MS;
   // Insertion order is order of use: the first entry is the one that was not used for the longest time.
   const resumable = new Map<string, Buffer>();
@@ -58,7 +61,7 @@ export function createTlsConnector(options: TlsConnectorOptions): TlsConnector {
       const session = resumable.get(key);
       const tlsOptions: ConnectionOptions = {
         socket,
-        secureContext,
+        secureContext: secureContextOf(),
         host,
         rejectUnauthorized: true,
         ALPNProtocols: [...alpnProtocols],
@@ -76,6 +79,7 @@ export function createTlsConnector(options: TlsConnectorOptions): TlsConnector {
         throw error;
       });
     },
+    prepare: () => void secureContextOf(),
     forget(ownerId) {
       for (const key of resumable.keys()) if (key.startsWith(`${ownerId} `)) resumable.delete(key);
     },

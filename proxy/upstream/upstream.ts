@@ -36,6 +36,8 @@ export interface UpstreamOptions {
   readonly probeTimes?: ProbeTimes;
 }
 
+const TLS_PREPARE_DELAY_MS = 1000;
+
 /** Opens nothing until it is asked to. */
 export function createUpstream(options: UpstreamOptions): Upstream {
   const vetter = createVetter({ ...options, resolve: options.resolve ?? createSystemResolver() });
@@ -43,6 +45,8 @@ export function createUpstream(options: UpstreamOptions): Upstream {
     extraCaPem: options.extraCaPem,
     ...(options.tlsHandshakeTimeoutMs === undefined ? {} : { timeoutMs: options.tlsHandshakeTimeoutMs }),
   });
+  // Nobody who waits for the start has to wait for this.
+  setTimeout(() => tls.prepare(), TLS_PREPARE_DELAY_MS).unref();
   const connector = createConnector({
     vetter,
     tls,

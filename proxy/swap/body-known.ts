@@ -13,6 +13,7 @@ import {
 } from './body-render.ts';
 import type { Lease } from './body-resources.ts';
 import { chunksOf, createLengthCheck, streamOf } from './body-streams.ts';
+import { joined } from './body-swapper.ts';
 import { ContentCodingError } from './content-coding.ts';
 import { holdsBodyDigest, withBodyDigests, withoutBodyDigests } from './digests.ts';
 import { preparedBody, recordUnsupported, type PreparedBody } from './prepared-body.ts';
@@ -56,6 +57,21 @@ export async function prepareBuffered(input: Readable, bytes: number, job: BodyJ
   }
 }
 
+/** In larger pieces: each costs a write to the disk, and a search, of its own. */
+async function* inBatches(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+  let batch: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    batch.push(chunk);
+    bytes += chunk.length;
+    if (bytes < BODY_BATCH_BYTES) continue;
+    yield joined(batch, bytes);
+    batch = [];
+    bytes = 0;
+  }
+  if (bytes > 0) yield joined(batch, bytes);
+}
+
 async function* spooling(chunks: AsyncIterable<Buffer>, file: SpoolFile): AsyncGenerator<Buffer, void> {
   for await (const chunk of chunks) {
     await file.write(chunk);
@@ -69,7 +85,7 @@ export async function prepareSpooled(input: Readable, bytes: number, job: BodyJo
   if (file === null) return null;
   try {
     const kept: KeptBody = { whole: null, chunks: () => file.chunks(), dispose: () => void file.close() };
-    const spooled = spooling(createLengthCheck(job.framing)(chunksOf(input, job.signal)), file);
+    const spooled = spooling(inBatches(createLengthCheck(job.framing)(chunksOf(input, job.signal))), file);
     if (job.coding === null) return await prepareKept(kept, job, await measure(spooled, job));
     for await (const _ of spooled);
     return await prepareKept(kept, job, await measureKept(kept.chunks(), job));

@@ -122,6 +122,7 @@ export function* joinPieces(pieces: Iterable<Buffer>): Generator<Buffer, void> {
   if (bytes > 0) yield joined(batch, bytes);
 }
 
-function joined(batch: readonly Buffer[], bytes: number): Buffer {
+/** Several pieces as one; a single one is not copied. */
+export function joined(batch: readonly Buffer[], bytes: number): Buffer {
   return batch.length === 1 ? (batch[0] as Buffer) : Buffer.concat(batch, bytes);
 }

@@ -21,6 +21,7 @@ const TEXT_FIELDS = [
   'method',
   'code',
   'reason',
+  'outcome',
   'address',
   'path',
   'objectId',
@@ -72,5 +73,6 @@ export function createLogger(options: LoggerOptions): Logger {
       if (lines.isLevelEnabled(level)) lines[level](pick(fields), cut(message, MESSAGE_CHARACTERS_MAX));
     };
   };
-  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+  const debugIsOn = lines.isLevelEnabled('debug');
+  return { debugIsOn, debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }

@@ -263,6 +263,7 @@ export interface LogFields {
   readonly status?: number;
   readonly code?: string;
   readonly reason?: string;
+  readonly outcome?: string;
   readonly durationMs?: number;
   readonly count?: number;
   readonly address?: string;
@@ -276,6 +277,8 @@ export interface LogFields {
 }
 
 export interface Logger {
+  /** Whether debug lines are written, so that those of every request are only built then. */
+  readonly debugIsOn?: boolean;
   debug(fields: LogFields, message: string): void;
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;

@@ -3,9 +3,11 @@ import { createId } from '../model/ids.ts';
 import { AUDIT_TEXT_CHARACTERS_MAX } from '../model/limits.ts';
 import type { AuditEvent, AuditOutcome, AuditReason, MissRecord, SwapRecord, VeilRecord } from '../model/audit.ts';
 import type { KeyveilError } from '../model/errors.ts';
-import type { AuditSink, Clock, ProxyMetrics } from '../model/ports.ts';
+import type { AuditSink, Clock, Logger, ProxyMetrics } from '../model/ports.ts';
 import { noteEnd, type DenialSink } from './denials.ts';
 import type { Tunnel } from './tunnels.ts';
+
+const METHOD_CHARACTERS_MAX = 64;
 
 /** What is known when a request begins. */
 export interface TrailStart {
@@ -14,21 +16,27 @@ export interface TrailStart {
   readonly scheme: AuditEvent['scheme'];
   readonly host: string;
   readonly port: number;
-  /** Path, with or without a query: the query is cut off here. */
+  /** Target in any form (RFC 9112 section 3.2): the row gets its path, without authority and query. */
   readonly target: string;
   readonly httpVersion: string;
 }
 
 export interface TrailPorts {
   readonly clock: Clock;
+  readonly logger: Logger;
   readonly audit: AuditSink;
   readonly metrics: ProxyMetrics;
   readonly denials: DenialSink | null;
 }
 
+// Scheme and authority of an absolute form, which may hold a login.
+const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i;
+
 function pathOf(target: string): string {
-  const end = target.search(/[?#]/);
-  return (end < 0 ? target : target.slice(0, end)).slice(0, AUDIT_TEXT_CHARACTERS_MAX);
+  const path = target.replace(ABSOLUTE, '');
+  const end = path.search(/[?#]/);
+  const own = end < 0 ? path : path.slice(0, end);
+  return own === '' && target !== '' ? '/' : own.slice(0, AUDIT_TEXT_CHARACTERS_MAX);
 }
 
 /** One request's record. `finish` writes it; every later call does nothing. */
@@ -78,7 +86,7 @@ export class AuditTrail {
       id: createId('auditEvent', this.#createdAt),
       createdAt: this.#createdAt,
       sessionId: start.sessionId,
-      method: start.method.slice(0, 64),
+      method: start.method.slice(0, METHOD_CHARACTERS_MAX),
       scheme: start.scheme,
       host: start.host,
       port: start.port,
@@ -95,10 +103,31 @@ export class AuditTrail {
       veils: this.veils,
     });
     metrics.request(outcome, reason);
+    this.#log(outcome, reason);
     noteEnd(this.#ports.denials, start.sessionId, { outcome, reason });
     for (const swap of this.swaps) metrics.swap(swap.location, swap.count);
     for (const miss of this.misses) metrics.miss(miss.location, miss.reason);
     for (const veil of this.veils) metrics.veil(veil.count);
+  }
+
+  #log(outcome: AuditOutcome, reason: AuditReason | null): void {
+    const { logger, clock } = this.#ports;
+    if (logger.debugIsOn !== true) return;
+    const { sessionId, method, host, port } = this.#start;
+    const because = reason ?? this.note;
+    logger.debug(
+      {
+        ...(sessionId === null ? {} : { sessionId }),
+        method: method.slice(0, METHOD_CHARACTERS_MAX),
+        host,
+        port,
+        ...(this.status === null ? {} : { status: this.status }),
+        outcome,
+        ...(because === null ? {} : { reason: because }),
+        durationMs: clock.now() - this.#createdAt,
+      },
+      'Request',
+    );
   }
 }
 

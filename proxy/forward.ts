@@ -1,6 +1,6 @@
 // One request under way: the upstream's answer on its way to the client, and the end of both, recorded once.
 import type { Duplex } from 'node:stream';
-import type { AuditReason, ConnectionReason } from '../model/audit.ts';
+import type { AuditReason, ConnectionReason, MissRecord, SwapRecord } from '../model/audit.ts';
 import type { KeyveilError } from '../model/errors.ts';
 import type { AuditTrail } from './audit-trail.ts';
 import type { ClientExchange } from './client-exchange.ts';
@@ -66,6 +66,10 @@ export class Forward implements UpstreamHandlers {
   pump: RequestPump | null = null;
   takeUpgrade: UpgradeTaker | null = null;
   veilHeaders: ((headers: RawHeaders) => RawHeaders) | null = null;
+  /** Swaps in the head: recorded once an upstream has taken it, for nothing has left before. */
+  headSwaps: readonly SwapRecord[] = [];
+  /** What was found in the body so far and not swapped; recorded by `closeBody`. */
+  bodyMisses: (() => readonly MissRecord[]) | null = null;
   /** Runs when the request is settled: adds what its body's swap has seen to the record, and releases what it holds. */
   closeBody: (() => void) | null = null;
 
@@ -77,7 +81,7 @@ export class Forward implements UpstreamHandlers {
       head: (head) => {
         if (this.#isFailed) return;
         trail.status = head.status;
-        this.#guard(() => reply.head(trail.misses.length === 0 ? head : this.#withMisses(head)));
+        this.#guard(() => reply.head(this.#withMisses(head)));
       },
       data: (chunk) => {
         if (this.#isFailed) return true;
@@ -104,6 +108,11 @@ export class Forward implements UpstreamHandlers {
     return this.#options.trail;
   }
 
+  /** Whether anything of the request has left the process. */
+  get isHandedOver(): boolean {
+    return this.#upstream !== null;
+  }
+
   get isSettled(): boolean {
     return this.#isSettled;
   }
@@ -125,8 +134,12 @@ export class Forward implements UpstreamHandlers {
     return new UpstreamOptions(this, clientVersion, responseTimeoutMs);
   }
 
+  /** A miss that is found later than this is in the audit alone. */
   #withMisses(head: ResponseHead): ResponseHead {
-    return { ...head, headers: withProxyStatus(head.headers, describeMisses(this.#options.trail.misses)) };
+    const { misses } = this.#options.trail;
+    const inBody = this.bodyMisses?.() ?? [];
+    if (misses.length === 0 && inBody.length === 0) return head;
+    return { ...head, headers: withProxyStatus(head.headers, describeMisses([...misses, ...inBody])) };
   }
 
   /** Puts a veil between the upstream and the client. */
@@ -139,6 +152,7 @@ export class Forward implements UpstreamHandlers {
   /** The upstream has taken the head: the body may follow. */
   attach(upstream: UpstreamExchange): void {
     this.#upstream = upstream;
+    this.#options.trail.addSwaps(this.headSwaps);
     if (this.#isSettled) upstream.abort();
     else if (this.pump === null) upstream.end();
     else this.pump.start(upstream);

@@ -119,6 +119,7 @@ export class Pipeline {
       allowedPrivateCidrs: rules.policy.allowedPrivateCidrs,
     };
     const swapped = swapHead(request, { target, rules, trail: forward.trail });
+    forward.headSwaps = swapped.swaps;
     this.#drawVeil(request, rules, { forward, swapped, sessionId: tunnel.sessionId });
     const outgoing =
       upgrade === null
@@ -200,9 +201,11 @@ export class Pipeline {
       sessionId: tunnel.sessionId,
       signal: run.forward.signal,
     });
-    run.forward.closeBody = () => {
-      run.forward.trail.addSwaps(prepared.swaps());
-      run.forward.trail.addMisses(prepared.misses());
+    const { forward } = run;
+    forward.bodyMisses = () => prepared.misses();
+    forward.closeBody = () => {
+      if (forward.isHandedOver) forward.trail.addSwaps(prepared.swaps());
+      forward.trail.addMisses(prepared.misses());
       prepared.dispose();
     };
     const pump = this.#createPump(exchange, run, prepared.body);
@@ -249,7 +252,10 @@ export class Pipeline {
     const { plan } = run.rules;
     const { trail } = forward;
     const observer = plan?.observesBody === true ? createBodyObserver(plan, exchange.request.headers) : null;
-    if (observer !== null) forward.closeBody = () => trail.addMisses(observer.misses());
+    if (observer !== null) {
+      forward.bodyMisses = () => observer.misses();
+      forward.closeBody = () => trail.addMisses(observer.misses());
+    }
     return new RequestPump({
       body,
       onChunk: (chunk) => {

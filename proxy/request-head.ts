@@ -33,7 +33,6 @@ export function swapHead(
   const headers = veil === null ? passedOn : askForIdentity(passedOn);
   if (plan === null) return { headers, swaps: [], misses: [], basicTokens: [], sensitiveNames: NO_SENSITIVE_NAMES };
   const swapped = swapHeaders(headers, plan, 'header');
-  trail.addSwaps(swapped.swaps);
   trail.addMisses(swapped.misses);
   trail.addMisses(findUrlMisses(run.target, plan));
   return swapped;

@@ -34,7 +34,7 @@ function createMemoryLogger(log: string[]): Logger {
         : String(error);
     log.push(`${level} ${message} ${JSON.stringify(rest)} ${error === undefined ? '' : cause}`);
   };
-  return { debug: add('debug'), info: add('info'), warn: add('warn'), error: add('error') };
+  return { debugIsOn: true, debug: add('debug'), info: add('info'), warn: add('warn'), error: add('error') };
 }
 
 async function launch(

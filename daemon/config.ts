@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { createSecureContext } from 'node:tls';
 import { X509Certificate } from 'node:crypto';
 import { StartError } from '../model/errors.ts';
+import { THREAD_POOL_SIZE_MAX } from '../model/limits.ts';
 import { Secret } from '../model/secret.ts';
 import { isLoopback, type ListenAddress } from './config-parse.ts';
 import { SETTINGS, type SettingName, type SettingValues } from './config-schema.ts';
@@ -28,6 +29,8 @@ export interface Config extends Omit<SettingValues, FileSetting | 'url'> {
   readonly proxyTls: TlsIdentity | null;
   /** Roots beside the public ones that upstreams are verified against. */
   readonly upstreamCaPem: string | null;
+  /** Threads of the runtime's pool (`UV_THREADPOOL_SIZE`); null where the runtime decides. */
+  readonly threadPoolSize: number | null;
   /** Sentences for the log: what was started all the same, and why it is unsafe. */
   readonly warnings: readonly string[];
 }
@@ -74,6 +77,12 @@ function refuseUnsafeRuntime(env: Variables, execArgv: readonly string[]): void 
       throw new StartError(`${name} (an option of Node.js, perhaps in NODE_OPTIONS) ${harm}: remove it`);
     }
   }
+}
+
+// The runtime reads it by itself, and takes what is no number for its default.
+function readThreadPoolSize(env: Variables): number | null {
+  const size = Number.parseInt(env['UV_THREADPOOL_SIZE'] ?? '', 10);
+  return Number.isNaN(size) ? null : Math.min(Math.max(size, 1), THREAD_POOL_SIZE_MAX);
 }
 
 function loadTls(side: 'ADMIN' | 'PROXY', files: { cert: string | null; key: string | null }): TlsIdentity | null {
@@ -184,6 +193,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
     adminTls: loadTls('ADMIN', { cert: absolute(adminTlsCertFile), key: absolute(adminTlsKeyFile) }),
     proxyTls: loadTls('PROXY', { cert: absolute(proxyTlsCertFile), key: absolute(proxyTlsKeyFile) }),
     upstreamCaPem: loadRoots(absolute(upstreamCaFile)),
+    threadPoolSize: readThreadPoolSize(sources.env),
   };
   const config: Config = { ...checked, warnings: warningsOf(checked) };
   checkRelations(config);

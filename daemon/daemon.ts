@@ -179,7 +179,13 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
   const host: PlaneHost =
     config.workers === 1
       ? createLocalHost({ ...opened, denials, adminAddress: () => adminAddress })
-      : createWorkerHost({ count: config.workers, logger, denials, adminAddress: () => adminAddress as AddressInfo });
+      : createWorkerHost({
+          count: config.workers,
+          threadPoolSize: config.threadPoolSize,
+          logger,
+          denials,
+          adminAddress: () => adminAddress as AddressInfo,
+        });
   closers.add(() => host.close());
   metrics.addPeers(() => host.peers());
   opened.caListeners.add(() => host.caChanged());

@@ -70,6 +70,7 @@ function createUpstreamOf(config: Config, ownListeners: () => readonly AddressIn
     overrides: config.upstreamOverrides,
     chainedProxy: config.upstreamProxy,
     noProxyHosts: config.upstreamNoProxy.hosts,
+    threadPoolSize: config.threadPoolSize,
   });
 }
 

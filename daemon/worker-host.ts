@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { TICKET_KEY_BYTES } from '../ca/leaf-cache.ts';
 import { StartError } from '../model/errors.ts';
+import { THREAD_POOL_SIZE_OF_WORKERS } from '../model/limits.ts';
 import type { Logger } from '../model/ports.ts';
 import type { DenialSink } from '../proxy/denials.ts';
 import type { MetricsSnapshot } from './metrics.ts';
@@ -17,6 +18,8 @@ const RESTART_DELAY_MS = 500;
 
 export interface WorkerHostOptions {
   readonly count: number;
+  /** As it was set for this process; null where it was not. */
+  readonly threadPoolSize: number | null;
   readonly logger: Logger;
   readonly adminAddress: () => AddressInfo;
   readonly denials: DenialSink;
@@ -57,7 +60,10 @@ class WorkerHost implements PlaneHost {
   }
 
   #fork(): void {
-    const worker = cluster.fork();
+    // Look-ups share the runtime's threads, of which it has few unless it is told otherwise before it starts.
+    const worker = cluster.fork(
+      this.#options.threadPoolSize === null ? { UV_THREADPOOL_SIZE: THREAD_POOL_SIZE_OF_WORKERS } : {},
+    );
     this.#workers.add(worker);
     worker.on('message', (message: WorkerMessage) => this.#onMessage(worker, message));
     worker.on('error', (error) => this.#options.logger.error({ error }, 'A worker could not be spoken to.'));

@@ -36,8 +36,8 @@ export interface Connector {
   admits(socket: Duplex, destination: Destination): boolean;
 }
 
-function endpointOfProxy({ authority }: ChainedProxy, subject: Authority): Endpoint {
-  return { authority, subject, isOperatorsChoice: true, allowedPrivateCidrs: [] };
+function endpointOfProxy({ authority }: ChainedProxy, { sessionId, subject }: Endpoint): Endpoint {
+  return { sessionId, authority, subject, isOperatorsChoice: true, allowedPrivateCidrs: [] };
 }
 
 /** The failure in the words of the destination that the client asked for, whatever was dialled in its place. */
@@ -52,6 +52,7 @@ export function createConnector(options: ConnectorOptions): Connector {
   function endpointOf(destination: Destination): Endpoint {
     const override = overrides.get(formatAuthority(destination.authority));
     return {
+      sessionId: destination.sessionId,
       authority: override ?? destination.authority,
       subject: destination.authority,
       isOperatorsChoice: override !== undefined,
@@ -74,7 +75,7 @@ export function createConnector(options: ConnectorOptions): Connector {
   async function dialProxied(endpoint: Endpoint, proxy: ChainedProxy, signal: AbortSignal): Promise<Duplex> {
     await vetForProxy(vetter, endpoint, signal);
     try {
-      const socket = await dialEndpoint(endpointOfProxy(proxy, endpoint.subject), signal);
+      const socket = await dialEndpoint(endpointOfProxy(proxy, endpoint), signal);
       return await connectThroughProxy(socket, { proxy, target: endpoint.authority, tls, signal });
     } catch (error) {
       throw signal.aborted ? error : proxyFailed(endpoint.subject, error);

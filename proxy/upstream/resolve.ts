@@ -1,13 +1,19 @@
 // Names to addresses, the way the machine's own programs see them (/etc/hosts, search domains, nsswitch).
 import type { LookupAddress } from 'node:dns';
 import { lookup as systemLookup } from 'node:dns';
-import { RESOLVE_IN_FLIGHT_MAX, RESOLVE_QUEUE_MAX, RESOLVE_TIMEOUT_MS } from '../../model/limits.ts';
+import {
+  RESOLVE_IN_FLIGHT_MAX,
+  RESOLVE_QUEUE_PER_SESSION_MAX,
+  RESOLVE_SESSION_SHARE,
+  RESOLVE_TIMEOUT_MS,
+  THREAD_POOL_SIZE_DEFAULT,
+} from '../../model/limits.ts';
 
 /**
- * Addresses of a name, in the order in which they should be tried. Rejects with an error whose `code` is one of
- * getaddrinfo's (`ENOTFOUND`, `EAI_AGAIN`) or `ETIMEDOUT`, and with the signal's reason when it fires.
+ * Addresses of a name, in the order in which they should be tried, for a session. Rejects with an error whose `code` is
+ * one of getaddrinfo's (`ENOTFOUND`, `EAI_AGAIN`) or `ETIMEOUT`, and with the signal's reason when it fires.
  */
-export type Resolve = (host: string, signal: AbortSignal) => Promise<readonly string[]>;
+export type Resolve = (host: string, signal: AbortSignal, sessionId: string) => Promise<readonly string[]>;
 
 type Lookup = (
   host: string,
@@ -18,13 +24,27 @@ type Lookup = (
 export interface SystemResolverOptions {
   readonly lookup?: Lookup;
   readonly timeoutMs?: number;
+  /** Threads of the runtime's pool. */
+  readonly threadPoolSize?: number;
   readonly inFlightMax?: number;
-  readonly queueMax?: number;
+  readonly inFlightPerSessionMax?: number;
+  readonly queuePerSessionMax?: number;
 }
 
+/** A name that is asked for once for all that want it. */
 interface Question {
   readonly host: string;
+  readonly answer: Promise<readonly string[]>;
   readonly settle: (error: Error | null, addresses: readonly string[]) => void;
+  isStarted: boolean;
+  /** Callers that have not given up. */
+  waitingCount: number;
+}
+
+/** What one session has under way and waiting. */
+interface Asker {
+  inFlightCount: number;
+  readonly queue: Question[];
 }
 
 function failure(code: string, text: string): Error {
@@ -32,48 +52,140 @@ function failure(code: string, text: string): Error {
 }
 
 /**
- * A resolver over getaddrinfo. Each call holds a thread of the runtime until the operating system answers, so only so
- * many are under way at once, a name that is being asked for is asked once, and nobody waits longer than the time-out.
+ * A resolver over getaddrinfo. Each call holds a thread of the runtime until the operating system answers, which a name
+ * server of somebody's own can put off for long. So only so many are under way at once, of one session a part of them,
+ * and sessions take turns. A name that is asked for is asked once, and nobody waits longer than the time-out.
  */
 export function createSystemResolver(options: SystemResolverOptions = {}): Resolve {
-  const lookup: Lookup = options.lookup ?? systemLookup;
-  const timeoutMs = options.timeoutMs ?? RESOLVE_TIMEOUT_MS;
-  const inFlightMax = options.inFlightMax ?? RESOLVE_IN_FLIGHT_MAX;
-  const queueMax = options.queueMax ?? RESOLVE_QUEUE_MAX;
-  const shared = new Map<string, Promise<readonly string[]>>();
-  const queue: Question[] = [];
-  let inFlightCount = 0;
+  const resolver = new FairResolver(options);
+  return (host, signal, sessionId) => resolver.resolve(host, signal, sessionId);
+}
 
-  function start(question: Question): void {
-    inFlightCount += 1;
-    lookup(question.host, { all: true, verbatim: true }, (error, addresses) => {
-      inFlightCount -= 1;
-      question.settle(error, error === null ? addresses.map((entry) => entry.address) : []);
-      const next = queue.shift();
-      if (next !== undefined) start(next);
-    });
+// The runtime gives look-ups half of its threads, rounded up: what it was asked beyond that would wait in no fair order.
+function lookupsOf(threadPoolSize: number): number {
+  return Math.min(RESOLVE_IN_FLIGHT_MAX, Math.ceil(threadPoolSize / 2));
+}
+
+class FairResolver {
+  readonly #lookup: Lookup;
+  readonly #limits: Required<Omit<SystemResolverOptions, 'lookup' | 'threadPoolSize'>>;
+  readonly #questions = new Map<string, Question>();
+  /** In the order of their turns. */
+  readonly #askers = new Map<string, Asker>();
+  #inFlightCount = 0;
+
+  constructor({
+    lookup = systemLookup,
+    threadPoolSize = THREAD_POOL_SIZE_DEFAULT,
+    inFlightMax = lookupsOf(threadPoolSize),
+    ...limits
+  }: SystemResolverOptions) {
+    this.#lookup = lookup;
+    this.#limits = {
+      timeoutMs: RESOLVE_TIMEOUT_MS,
+      inFlightMax,
+      inFlightPerSessionMax: Math.max(1, Math.floor(inFlightMax * RESOLVE_SESSION_SHARE)),
+      queuePerSessionMax: RESOLVE_QUEUE_PER_SESSION_MAX,
+      ...limits,
+    };
   }
 
-  function ask(host: string): Promise<readonly string[]> {
-    const asked = shared.get(host);
-    if (asked !== undefined) return asked;
-    if (queue.length >= queueMax) return Promise.reject(failure('EAI_AGAIN', 'too many names wait to be resolved'));
+  async resolve(host: string, signal: AbortSignal, sessionId: string): Promise<readonly string[]> {
+    const question = this.#ask(host, sessionId);
+    question.waitingCount += 1;
+    try {
+      return await within(question.answer, this.#limits.timeoutMs, signal);
+    } finally {
+      question.waitingCount -= 1;
+    }
+  }
+
+  #ask(host: string, sessionId: string): Question {
+    let question = this.#questions.get(host);
+    if (question?.isStarted === true) return question;
+    const asker = this.#askers.get(sessionId) ?? { inFlightCount: 0, queue: [] };
+    if (question === undefined || !asker.queue.includes(question)) {
+      if (asker.queue.length >= this.#limits.queuePerSessionMax) this.#dropAbandoned(asker);
+      if (asker.queue.length >= this.#limits.queuePerSessionMax)
+        throw failure('EAI_AGAIN', 'too many names of the session wait to be resolved');
+      // A name that waits in another's queue waits in this one too: whichever has its turn first asks.
+      question ??= this.#createQuestion(host);
+      asker.queue.push(question);
+    }
+    this.#askers.set(sessionId, asker);
+    question.waitingCount += 1; // until it is known whether it is this one's turn
+    this.#startNext();
+    question.waitingCount -= 1;
+    return question;
+  }
+
+  #createQuestion(host: string): Question {
     const { promise, resolve, reject } = withResolvers<readonly string[]>();
-    shared.set(host, promise);
+    promise.catch(() => undefined); // all that wait may have given up
     const question: Question = {
       host,
-      settle(error, addresses) {
-        shared.delete(host);
+      answer: promise,
+      settle: (error, addresses) => {
         if (error === null) resolve(addresses);
         else reject(error);
       },
+      isStarted: false,
+      waitingCount: 0,
     };
-    if (inFlightCount < inFlightMax) start(question);
-    else queue.push(question);
-    return promise;
+    this.#questions.set(host, question);
+    return question;
   }
 
-  return (host, signal) => within(ask(host), timeoutMs, signal);
+  #startNext(): void {
+    // One that has had its turn is put behind all others, where this loop comes by once more.
+    for (const [sessionId, asker] of this.#askers) {
+      if (this.#inFlightCount >= this.#limits.inFlightMax) return;
+      const question = this.#takeFrom(asker);
+      if (question === null && !isIdle(asker)) continue;
+      this.#askers.delete(sessionId);
+      if (question === null) continue;
+      this.#askers.set(sessionId, asker);
+      this.#start(question, asker);
+    }
+  }
+
+  #takeFrom(asker: Asker): Question | null {
+    if (asker.inFlightCount >= this.#limits.inFlightPerSessionMax) return null;
+    for (let question = asker.queue.shift(); question !== undefined; question = asker.queue.shift()) {
+      if (question.isStarted) continue;
+      if (question.waitingCount > 0) return question;
+      this.#forget(question);
+    }
+    return null;
+  }
+
+  #dropAbandoned(asker: Asker): void {
+    const { queue } = asker;
+    const kept = queue.filter((question) => !question.isStarted && question.waitingCount > 0);
+    for (const question of queue) if (!question.isStarted && question.waitingCount === 0) this.#forget(question);
+    queue.splice(0, queue.length, ...kept);
+  }
+
+  #forget(question: Question): void {
+    if (this.#questions.get(question.host) === question) this.#questions.delete(question.host);
+  }
+
+  #start(question: Question, asker: Asker): void {
+    question.isStarted = true;
+    this.#inFlightCount += 1;
+    asker.inFlightCount += 1;
+    this.#lookup(question.host, { all: true, verbatim: true }, (error, addresses) => {
+      this.#inFlightCount -= 1;
+      asker.inFlightCount -= 1;
+      this.#forget(question);
+      question.settle(error, error === null ? addresses.map((entry) => entry.address) : []);
+      this.#startNext();
+    });
+  }
+}
+
+function isIdle({ inFlightCount, queue }: Asker): boolean {
+  return inFlightCount === 0 && queue.length === 0;
 }
 
 interface Resolvers<T> {
@@ -100,7 +212,7 @@ function within<T>(promise: Promise<T>, timeoutMs: number, signal: AbortSignal):
     };
     const timer = setTimeout(() => {
       leave();
-      reject(failure('ETIMEDOUT', 'the name was not resolved in time'));
+      reject(failure('ETIMEOUT', 'the name was not resolved in time'));
     }, timeoutMs);
     function leave(): void {
       clearTimeout(timer);

@@ -30,6 +30,8 @@ export interface UpstreamOptions {
   readonly noProxyHosts?: HostSet;
   /** Default: the operating system's. */
   readonly resolve?: Resolve;
+  /** Threads of the runtime's pool, which look-ups share. Default: the runtime's. */
+  readonly threadPoolSize?: number | null;
   readonly connectTimeoutMs?: number;
   readonly tlsHandshakeTimeoutMs?: number;
   readonly idleTimeoutMs?: number;
@@ -40,7 +42,9 @@ const TLS_PREPARE_DELAY_MS = 1000;
 
 /** Opens nothing until it is asked to. */
 export function createUpstream(options: UpstreamOptions): Upstream {
-  const vetter = createVetter({ ...options, resolve: options.resolve ?? createSystemResolver() });
+  const { threadPoolSize = null } = options;
+  const resolve = options.resolve ?? createSystemResolver(threadPoolSize === null ? {} : { threadPoolSize });
+  const vetter = createVetter({ ...options, resolve });
   const tls = createTlsConnector({
     extraCaPem: options.extraCaPem,
     ...(options.tlsHandshakeTimeoutMs === undefined ? {} : { timeoutMs: options.tlsHandshakeTimeoutMs }),

@@ -24,6 +24,8 @@ export interface VetterOptions {
 
 /** What is to be dialled, and on whose word. */
 export interface Endpoint {
+  /** Whose look-up it is. */
+  readonly sessionId: string;
   /** Normalised host and port that are resolved and dialled. */
   readonly authority: Authority;
   /** What errors speak of: the destination that the client asked for, whatever is dialled in its place. */
@@ -87,7 +89,7 @@ export function createVetter(options: VetterOptions): Vetter {
     const host = bareHost(endpoint.authority.host);
     if (isAddressLiteral(endpoint.authority.host)) return [host];
     try {
-      const addresses = await options.resolve(host, signal);
+      const addresses = await options.resolve(host, signal, endpoint.sessionId);
       if (addresses.length > 0) return addresses;
     } catch (error) {
       throw connectFailed(endpoint.subject, error);

@@ -8,7 +8,7 @@ import { createHostSet } from '../../../model/host-pattern.ts';
 import { parseCidr, type Cidr } from '../../../model/ip-class.ts';
 import { Secret } from '../../../model/secret.ts';
 import { dialAddresses, interleaveFamilies } from '../../../proxy/upstream/dial.ts';
-import { createSystemResolver } from '../../../proxy/upstream/resolve.ts';
+import { createSystemResolver, type SystemResolverOptions } from '../../../proxy/upstream/resolve.ts';
 import { createUpstream, type UpstreamOptions } from '../../../proxy/upstream/upstream.ts';
 import { createVetter, type Endpoint } from '../../../proxy/upstream/vet.ts';
 import { destinationOf, LOOPBACK, send } from '../../support/exchange-log.ts';
@@ -32,6 +32,7 @@ function upstreamWith(t: Pick<Test, 'teardown'>, options: Partial<UpstreamOption
 
 function endpoint(host: string, port: number, changes: Partial<Endpoint> = {}): Endpoint {
   return {
+    sessionId: 'sesn_1',
     authority: { host, port },
     subject: { host: 'api.test', port },
     isOperatorsChoice: false,
@@ -51,13 +52,14 @@ test('the resolver asks once for a name at a time, bounded in number and time', 
       callbacks.push(callback);
     },
     inFlightMax: 2,
-    queueMax: 1,
+    inFlightPerSessionMax: 2,
+    queuePerSessionMax: 1,
     timeoutMs: 50,
   });
-  const both = [resolve('a.test', signal), resolve('a.test', signal)];
-  const failing = resolve('b.test', signal);
-  const queued = resolve('c.test', signal);
-  await t.rejects(resolve('d.test', signal), { code: 'EAI_AGAIN' });
+  const both = [resolve('a.test', signal, 'one'), resolve('a.test', signal, 'two')];
+  const failing = resolve('b.test', signal, 'one');
+  const queued = resolve('c.test', signal, 'one');
+  await t.rejects(resolve('d.test', signal, 'one'), { code: 'EAI_AGAIN' });
   t.strictSame(asked, ['a.test', 'b.test']);
   callbacks[0]?.(null, [
     { address: '192.0.2.1', family: 4 },
@@ -71,16 +73,78 @@ test('the resolver asks once for a name at a time, bounded in number and time', 
   await t.rejects(failing, { code: 'ENOTFOUND' });
   t.strictSame(asked, ['a.test', 'b.test', 'c.test']);
   const controller = new AbortController();
-  const aborted = resolve('c.test', controller.signal);
+  const aborted = resolve('c.test', controller.signal, 'two');
   controller.abort(new Error('enough'));
   await t.rejects(aborted, { message: 'enough' });
-  await t.rejects(resolve('c.test', AbortSignal.abort('a word')), { message: 'given up' });
-  await t.rejects(queued, { code: 'ETIMEDOUT' });
+  await t.rejects(resolve('c.test', AbortSignal.abort('a word'), 'two'), { message: 'given up' });
+  await t.rejects(queued, { code: 'ETIMEOUT' });
   callbacks[2]?.(null, []);
-  t.strictSame(
-    (await createSystemResolver()('localhost', signal)).every((address) => /^(?:127\.|::1)/.test(address)),
+  const system = await createSystemResolver()('localhost', signal, 'one');
+  t.equal(
+    system.every((address) => /^(?:127\.|::1)/.test(address)),
     true,
   );
+});
+
+/** A resolver whose answers the test gives. */
+function heldResolver(options: SystemResolverOptions) {
+  const asked: string[] = [];
+  const callbacks = new Map<string, Callback>();
+  const resolve = createSystemResolver({
+    timeoutMs: 60_000,
+    lookup: (host, _options, callback) => {
+      asked.push(host);
+      callbacks.set(host, callback);
+    },
+    ...options,
+  });
+  return {
+    asked,
+    answer: (host: string) => callbacks.get(host)?.(null, [{ address: '192.0.2.1', family: 4 }]),
+    ask: (host: string, session: string, by = signal): Promise<unknown> =>
+      resolve(host, by, session).catch((error: unknown) => error),
+  };
+}
+
+test('names that are not answered hold up their own session, and no other', async (t) => {
+  const { ask, answer, asked } = heldResolver({ inFlightMax: 4, inFlightPerSessionMax: 2, queuePerSessionMax: 3 });
+  const greedy = new AbortController();
+  const slow = ['s1', 's2', 's3', 'shared', 's5'].map((name) => ask(name, 'greedy', greedy.signal));
+  t.match(await ask('s6', 'greedy'), { code: 'EAI_AGAIN' }, 'its queue is full');
+  t.strictSame(asked, ['s1', 's2'], 'two of its names at a time');
+  const others = [ask('fair', 'other'), ask('shared', 'other')];
+  t.strictSame(
+    asked,
+    ['s1', 's2', 'fair', 'shared'],
+    'another is served at once, with a name that waits for the first too',
+  );
+  answer('fair');
+  answer('shared');
+  t.strictSame(await Promise.all([...others, slow[3]]), [['192.0.2.1'], ['192.0.2.1'], ['192.0.2.1']]);
+  greedy.abort(new Error('gone'));
+  await Promise.all(slow);
+  const patient = ['s7', 's8', 's9'].map((name) => ask(name, 'greedy'));
+  t.strictSame(asked.length, 4, 'it still has two under way, and those that nobody waits for leave its queue');
+  answer('s1');
+  answer('s2');
+  t.strictSame(asked.slice(4), ['s7', 's8'], 'nor are they asked');
+  for (const name of ['s7', 's8', 's9']) answer(name);
+  t.strictSame(await Promise.all(patient), [['192.0.2.1'], ['192.0.2.1'], ['192.0.2.1']]);
+});
+
+test('sessions take turns', async (t) => {
+  const { ask, answer, asked } = heldResolver({ inFlightMax: 1 });
+  const all = [
+    ask('x', 'first'),
+    ask('a1', 'one'),
+    ask('a2', 'one'),
+    ask('a3', 'one'),
+    ask('b1', 'two'),
+    ask('b2', 'two'),
+  ];
+  for (let index = 0; index < all.length; index += 1) answer(asked[index] as string);
+  t.strictSame(asked, ['x', 'a1', 'b1', 'a2', 'b2', 'a3']);
+  t.strictSame(await Promise.all(all), Array(all.length).fill(['192.0.2.1']));
 });
 
 test('addresses that fail are dropped from an answer, and none left is a refusal that tells no address', async (t) => {

@@ -14,11 +14,14 @@ export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly status: number;
   readonly code: string | null;
+  /** Path of the field that it is about, such as `auth.networking`. */
+  readonly param: string | null;
 
-  constructor(status: number, code: string | null, message: string) {
-    super(message);
+  constructor(status: number, code: string | null, what: { readonly message: string; readonly param?: string | null }) {
+    super(what.message);
     this.status = status;
     this.code = code;
+    this.param = what.param ?? null;
   }
 }
 
@@ -135,7 +138,7 @@ async function readText(message: IncomingMessage): Promise<string> {
   for await (const chunk of message as AsyncIterable<Buffer>) {
     bytes += chunk.length;
     if (bytes > ANSWER_BYTES_MAX)
-      throw new ApiError(message.statusCode ?? 0, null, 'The answer is too long to be read');
+      throw new ApiError(message.statusCode ?? 0, null, { message: 'The answer is too long to be read' });
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString('utf8');
@@ -158,7 +161,8 @@ async function toApiError(message: IncomingMessage): Promise<ApiError> {
   const error = asObject(parseObject(await readText(message))['error']);
   const status = message.statusCode ?? 0;
   const text = typeof error['message'] === 'string' ? error['message'] : `The daemon answered with status ${status}`;
-  return new ApiError(status, typeof error['code'] === 'string' ? error['code'] : null, text);
+  const textIn = (name: string): string | null => (typeof error[name] === 'string' ? error[name] : null);
+  return new ApiError(status, textIn('code'), { message: text, param: textIn('param') });
 }
 
 /** Creates a client; nothing is opened before the first call. */

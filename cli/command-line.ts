@@ -8,6 +8,7 @@ import { findCommand, parseLine, refuseCommand, type ParsedLine } from './argume
 import { SpawnFailure } from './child.ts';
 import { ApiError, createClient, UnreachableError, type AdminClient } from './client.ts';
 import { UsageError, type Command, type Invocation, type Terminal } from './command.ts';
+import { inWordsOfFlags } from './field-names.ts';
 import { COMMANDS } from './commands.ts';
 import { helpOfAll, helpOfCommand, helpOfGroup } from './help.ts';
 
@@ -40,15 +41,20 @@ function createInvocation(line: ParsedLine, options: CommandLineOptions): Invoca
   };
 }
 
+function withoutHelp(words: readonly string[]): string[] {
+  return words.filter((word) => word !== '--help' && word !== '-h' && word !== 'help');
+}
+
 /** Help for what was typed, or null when a command is to be run. */
 function helpFor(words: readonly string[], commands: readonly Command[]): string | null {
-  const plain = words.filter((word) => word !== '--help' && word !== '-h' && word !== 'help');
+  const plain = withoutHelp(words);
   const asks = words.length === 0 || (plain.length < words.length && findCommand(plain, commands) === null);
   const [group] = plain;
   if (group === undefined) return asks ? helpOfAll(commands) : null;
   const members = commands.filter((command) => command.name.startsWith(`${group} `));
   const isBareGroup = plain.length === 1 && members.length > 0 && findCommand(plain, commands) === null;
-  return members.length > 0 && (asks || isBareGroup) ? helpOfGroup(group, members) : null;
+  // A second word that is no command of the group is a mistake, whatever was asked about it.
+  return isBareGroup ? helpOfGroup(group, members) : null;
 }
 
 async function runWords(words: readonly string[], options: CommandLineOptions): Promise<number> {
@@ -62,13 +68,19 @@ async function runWords(words: readonly string[], options: CommandLineOptions): 
     await terminal.out(help);
     return words.length === 0 ? EXIT_USAGE : 0;
   }
-  const found = findCommand(words[0] === 'help' ? words.slice(1) : words, COMMANDS) ?? refuseCommand(words, COMMANDS);
+  const found =
+    findCommand(words[0] === 'help' ? words.slice(1) : words, COMMANDS) ?? refuseCommand(withoutHelp(words), COMMANDS);
   const line = parseLine(found.command, words[0] === 'help' ? ['--help'] : found.tail);
   if (line.wantsHelp) {
     await terminal.out(helpOfCommand(found.command));
     return 0;
   }
-  return found.command.run(createInvocation(line, options));
+  const invocation = createInvocation(line, options);
+  try {
+    return await found.command.run(invocation);
+  } catch (error) {
+    throw error instanceof ApiError ? inWordsOfFlags(error, found.command, invocation) : error;
+  }
 }
 
 function unexpected(error: unknown): string {

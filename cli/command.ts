@@ -48,6 +48,8 @@ export interface Command {
   /** Lines that work as they are. */
   readonly examples: readonly string[];
   readonly flags: Readonly<Record<string, CommandFlag>>;
+  /** A line below the flags in the help. */
+  readonly note?: string;
   readonly positionals: { readonly min: number; readonly max: number };
   /** Whether `-- CMD ARGS` is taken. */
   readonly takesRest?: boolean;

@@ -1,6 +1,8 @@
 // keyveil credential …
+import { Readable } from 'node:stream';
 import { asObject, type Json } from './client.ts';
 import { JSON_FLAGS, UsageError, type Command, type CommandFlag, type Invocation } from './command.ts';
+import { activeNamesOf, createEntry, selectEntries } from './credential-import.ts';
 import { parseDotenv } from './dotenv.ts';
 import { parseOnOff, parsePairs, resolveCredential, resolveVault, segment } from './names.ts';
 import { createObjectCommands } from './object-commands.ts';
@@ -112,19 +114,22 @@ async function importDotenv(invocation: Invocation): Promise<number> {
   const shared = createBodyOf(invocation);
   const entries = parseDotenv(readTextFile(invocation, 'dotenv', file), file);
   const { path } = await vaultPathOf(invocation);
+  const location = asObject(shared.rest['injection_location']);
+  const source = { file, headerIsOn: location['header'] !== false, skipsExisting: invocation.isOn('skip-existing') };
+  const { wanted, skipped } = selectEntries(entries, await activeNamesOf(invocation.client(), path), source);
+  if (skipped.length > 0) invocation.terminal.err(`keyveil: left as they are: ${skipped.join(', ')}\n`);
   const created: Json[] = [];
-  for (const { name, value } of entries) {
-    const credential = await invocation.client().call('POST', path, { body: authOf(name, value, shared) });
-    created.push(credential);
-    await printWarnings(invocation.terminal, credential);
+  try {
+    for (const entry of wanted) {
+      const body = authOf(entry.name, entry.value, shared);
+      const credential = await createEntry(entry, file, () => invocation.client().call('POST', path, { body }));
+      created.push(credential);
+      await printWarnings(invocation.terminal, credential);
+    }
+  } finally {
+    // Also after a failure: what was made stays, and is left out by --skip-existing in the next run.
+    await printList(invocation, Readable.from(created) as AsyncIterable<Json>, COLUMNS);
   }
-  await printList(
-    invocation,
-    (async function* () {
-      yield* created;
-    })(),
-    COLUMNS,
-  );
   return 0;
 }
 
@@ -182,13 +187,14 @@ export const CREDENTIAL_COMMANDS: readonly Command[] = [
   },
   {
     name: 'credential import',
-    summary: 'Create one credential per line of a dotenv file',
+    summary: 'Create one credential per line of a dotenv file; every line is checked before the first is created',
     usage: '--dotenv FILE --vault NAME|ID --host HOST',
     examples: ['keyveil credential import --dotenv .env --vault work --host "*.example.com"'],
     flags: {
       ...OF_VAULT,
       ...CREATE_FLAGS,
       dotenv: { type: 'string', value: 'FILE', help: 'lines NAME=VALUE (required)' },
+      'skip-existing': { type: 'boolean', help: 'leave out names that the vault has already' },
     },
     positionals: { min: 0, max: 0 },
     run: importDotenv,

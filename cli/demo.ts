@@ -1,12 +1,14 @@
 #!/usr/bin/env node
 // npm run demo: the main job from end to end, in a temporary folder, with every claim verified.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { constants, tmpdir } from 'node:os';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { processEnvironment } from '../daemon/config.ts';
+import { StartError } from '../model/errors.ts';
 import { startDemoHost, type DemoHost } from './demo-host.ts';
 import { DemoFailure, findFreePort, Stage } from './demo-stage.ts';
+import { makeTemporaryFolder } from './temporary-folder.ts';
 
 const COVERED = 'api.demo.test';
 const UNCOVERED = 'other.demo.test';
@@ -168,7 +170,14 @@ async function main(): Promise<number> {
     process.stderr.write('The demo needs curl, which is not installed here (Debian: apt-get install curl).\n');
     return 1;
   }
-  const folder = mkdtempSync(join(tmpdir(), 'keyveil-demo-'));
+  let folder: string;
+  try {
+    folder = makeTemporaryFolder('keyveil-demo-');
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    return 1;
+  }
   const stage = new Stage({ folder, print, path });
   const host = await startDemoHost([COVERED, UNCOVERED], (line) => stage.show(`[server] ${line}\n`));
   try {

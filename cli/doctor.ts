@@ -1,6 +1,5 @@
 // keyveil doctor: is the daemon well, and do the clients on this machine go through it and trust its CA?
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describeCertificates } from './ca.ts';
 import { ApiError, type AdminClient, type Json } from './client.ts';
@@ -9,6 +8,7 @@ import { openCountingRelay } from './counting-relay.ts';
 import { askBy, CLIENT_PROGRAMS, isInstalled } from './doctor-clients.ts';
 import { segment, textOf } from './names.ts';
 import { createSession } from './session.ts';
+import { makeTemporaryFolder } from './temporary-folder.ts';
 import { variablesOf, type Environment } from './variables.ts';
 
 type Verdict = 'ok' | 'warning' | 'failed';
@@ -161,7 +161,7 @@ async function run(invocation: Invocation): Promise<number> {
   await report(await checkReady(client));
   await report(await checkCa(client));
   await report(checkClock());
-  const folder = await mkdtemp(join(tmpdir(), 'keyveil-doctor-'));
+  const folder = makeTemporaryFolder('keyveil-doctor-');
   try {
     for (const name of ['ca.pem', 'ca-bundle.pem']) {
       await writeFile(join(folder, name), await client.text(`/v1/${name}`), { flag: 'wx', mode: 0o600 });

@@ -2,6 +2,8 @@
 import { UsageError } from './command.ts';
 
 export interface DotenvEntry {
+  /** Where it begins; the first line is 1. */
+  readonly line: number;
   readonly name: string;
   readonly value: string;
 }
@@ -31,11 +33,12 @@ function readValue(text: string): { value: string; length: number } | string {
 
 /** The entries in order. Throws a UsageError that names the line; it never quotes a value. */
 export function parseDotenv(text: string, source: string): readonly DotenvEntry[] {
-  const entries = new Map<string, string>();
+  const entries = new Map<string, DotenvEntry>();
   const whole = text.replace(/^\ufeff/, '');
   let at = 0;
+  const lineHere = (): number => whole.slice(0, at).split('\n').length;
   const refuse = (problem: string): never => {
-    throw new UsageError(`${source}, line ${whole.slice(0, at).split('\n').length}: ${problem}`);
+    throw new UsageError(`${source}, line ${lineHere()}: ${problem}`);
   };
   while (at < whole.length) {
     const blank = BLANK.exec(whole.slice(at));
@@ -49,9 +52,9 @@ export function parseDotenv(text: string, source: string): readonly DotenvEntry[
     if (typeof read === 'string') return refuse(read);
     if (read.value === '') return refuse(`${name[1]} has no value`);
     if (entries.has(name[1])) return refuse(`${name[1]} stands there twice`);
-    entries.set(name[1], read.value);
+    entries.set(name[1], { name: name[1], value: read.value, line: lineHere() });
     at += name[0].length + read.length;
   }
   if (entries.size === 0) throw new UsageError(`${source} holds no NAME=VALUE`);
-  return [...entries].map(([name, value]) => ({ name, value }));
+  return [...entries.values()];
 }

@@ -17,7 +17,8 @@ export function helpOfCommand(command: Command): string {
     return [`--${name}${value}${flag.multiple === true ? ' …' : ''}`, flag.help];
   });
   const examples = command.examples.map((line) => `  ${line}`).join('\n');
-  return `${command.summary}\n\nUsage: ${`keyveil ${command.name} ${command.usage}`.trim()}\n\nFlags:\n${columns(rows)}\n\nExample:\n${examples}\n`;
+  const note = command.note === undefined ? '' : `${command.note}\n\n`;
+  return `${command.summary}\n\nUsage: ${`keyveil ${command.name} ${command.usage}`.trim()}\n\nFlags:\n${columns(rows)}\n\n${note}Example:\n${examples}\n`;
 }
 
 /** Help of a group such as `vault`. */

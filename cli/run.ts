@@ -1,7 +1,6 @@
 // keyveil run: one command inside a session of its own.
 import { constants as fsConstants } from 'node:fs';
-import { mkdtemp, open, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { loadConfig } from '../daemon/config.ts';
 import { captureSignals, runChild, type SignalRelay } from './child.ts';
@@ -10,6 +9,7 @@ import { CLIENT_FLAGS, UsageError, type Command, type Invocation } from './comma
 import { parseDuration, segment, textOf } from './names.ts';
 import { printWarnings } from './output.ts';
 import { createSession } from './session.ts';
+import { makeTemporaryFolder } from './temporary-folder.ts';
 import { variablesOf, type Environment } from './variables.ts';
 
 const OWN_PREFIX = 'KEYVEIL_';
@@ -134,7 +134,7 @@ async function run(invocation: Invocation): Promise<number> {
   try {
     const reach = await reachDaemon(invocation);
     try {
-      const folder = await mkdtemp(join(tmpdir(), 'keyveil-run-'));
+      const folder = makeTemporaryFolder('keyveil-run-');
       try {
         return await runInSession(invocation, { client: reach.client, folder, signals });
       } finally {

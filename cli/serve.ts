@@ -12,12 +12,37 @@ const SIGNAL_NUMBERS = { SIGTERM: 15, SIGINT: 2 } as const;
 /** Ctrl-C under npm arrives twice at once: from the terminal, and passed on by npm. */
 const SAME_SIGNAL_WITHIN_MS = 500;
 
+/** What stands for the value in the help, by the end of the variable's name. */
+const VALUE_NAMES = [
+  ['_FILE', 'FILE'],
+  ['_DIR', 'DIR'],
+  ['_LISTEN', 'HOST:PORT'],
+  ['_URL', 'URL'],
+  ['_BYTES', 'SIZE'],
+  ['_BYTES_MAX', 'SIZE'],
+  ['_MAX_BYTES', 'SIZE'],
+  ['_SECONDS', 'SECONDS'],
+  ['_DAYS', 'DAYS'],
+] as const;
+
+function valueOf(variable: string, fallback: string | null): string {
+  if (fallback === 'on' || (fallback === 'off' && !/_LIMIT$|_SECOND$/.test(variable))) return 'on|off';
+  return VALUE_NAMES.find(([end]) => variable.endsWith(end))?.[1] ?? 'VALUE';
+}
+
+/** The first clause of a description, without its Markdown. */
+function briefly(description: string): string {
+  const [sentence = ''] = description.split(/[.;](?:\s|$)/);
+  return sentence.replaceAll('`', '');
+}
+
 function serveFlags(): Readonly<Record<string, CommandFlag>> {
   const known = new Set(knownFlags());
   const flags = Object.values(SETTINGS).map((setting): [string, CommandFlag] => {
-    const name = flagOf(setting.isSecret ? `${setting.variable}_FILE` : setting.variable).slice(2);
-    const help = `${setting.variable}${setting.fallback === null || setting.fallback === '' ? '' : ` (default: ${setting.fallback})`}`;
-    return [name, { type: 'string', value: setting.isSecret ? 'FILE' : 'VALUE', help }];
+    const variable = setting.isSecret ? `${setting.variable}_FILE` : setting.variable;
+    const fallback = setting.fallback === null || setting.fallback === '' ? '' : ` (default: ${setting.fallback})`;
+    const help = `${setting.isSecret ? 'file: ' : ''}${briefly(setting.description)}${fallback}`;
+    return [flagOf(variable).slice(2), { type: 'string', value: valueOf(variable, setting.fallback), help }];
   });
   // --url is for the commands that look for a daemon.
   return Object.fromEntries(flags.filter(([name]) => known.has(name) && name !== 'url'));
@@ -99,6 +124,7 @@ export const SERVE_COMMANDS: readonly Command[] = [
     usage: '[--data-dir DIR] [--proxy-listen HOST:PORT] …',
     examples: ['keyveil serve --data-dir ./data', 'KEYVEIL_LOG_LEVEL=debug keyveil serve'],
     flags: serveFlags(),
+    note: 'Each flag is a variable too: --proxy-listen is KEYVEIL_PROXY_LISTEN. docs/configuration.md has all of them in full.',
     positionals: { min: 0, max: 0 },
     run,
   },

@@ -90,7 +90,8 @@ export const DESTINATION_SETTINGS = {
     variable: 'KEYVEIL_UPSTREAM_OVERRIDES',
     fallback: '',
     group: 'Destinations',
-    description: 'Sends a host elsewhere, as `--connect-to` of curl does: TLS still verifies the original name.',
+    description:
+      'Sends a host elsewhere, as `--connect-to` of curl does: TLS still verifies the original name. The address that is named here counts as admitted by the operator: it is not checked for being private (a listener of Keyveil itself stays refused).',
     example: 'api.example.com:443=10.0.0.5:9443',
   }),
   upstreamCaFile: optional(parse.parsePath, {

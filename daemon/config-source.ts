@@ -22,9 +22,22 @@ interface Found {
   readonly origin: string;
 }
 
-// What Kubernetes puts into every pod beside a service that is named keyveil; none of it is ours.
+// What Kubernetes puts into every pod beside a service that is named keyveil; none of it is ours. A bare `…_PORT` is
+// only told from a mistyped setting by its value.
 const SERVICE_LINK =
-  /^KEYVEIL(?:_[A-Z0-9]+)*_(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$/;
+  /^KEYVEIL(?:_[A-Z0-9]+)*_(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
+const PORT_NAME = /^KEYVEIL(?:_[A-Z0-9]+)*_PORT$/;
+const SERVICE_URL = /^(?:tcp|udp|sctp):\/\//;
+
+function isServiceLink(name: string, value: string | undefined): boolean {
+  return SERVICE_LINK.test(name) || (PORT_NAME.test(name) && SERVICE_URL.test(value ?? ''));
+}
+
+function adviceFor(name: string, known: readonly string[]): string {
+  if (PORT_NAME.test(name)) return 'ports are set by KEYVEIL_PROXY_LISTEN and KEYVEIL_ADMIN_LISTEN';
+  const nearest = nearestName(name, known);
+  return nearest === null ? 'docs/configuration.md lists them all' : `did you mean ${nearest}?`;
+}
 
 function fileVariableOf(setting: Setting<unknown>): string {
   return `${setting.variable}_FILE`;
@@ -71,11 +84,10 @@ export function nearestName(name: string, known: readonly string[]): string | nu
 /** Throws a StartError when the environment has a `KEYVEIL_*` variable that nothing reads, such as a misspelt one. */
 export function refuseUnknownVariables(env: Variables): void {
   const known = knownVariables();
-  for (const name of Object.keys(env)) {
-    if (!name.startsWith('KEYVEIL_') || known.includes(name) || SERVICE_LINK.test(name)) continue;
-    const nearest = nearestName(name, known);
-    const advice = nearest === null ? 'docs/configuration.md lists them all' : `did you mean ${nearest}?`;
-    throw new StartError(`${JSON.stringify(name).slice(1, -1)} is not a variable of Keyveil: ${advice}`);
+  for (const [name, value] of Object.entries(env)) {
+    if (!name.startsWith('KEYVEIL_') || known.includes(name) || isServiceLink(name, value)) continue;
+    const shown = JSON.stringify(name).slice(1, -1);
+    throw new StartError(`${shown} is not a variable of Keyveil: ${adviceFor(name, known)}`);
   }
 }
 

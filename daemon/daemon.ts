@@ -13,7 +13,13 @@ import { openAdminToken, type AdminTokenSource } from './admin-token.ts';
 import type { Config } from './config.ts';
 import { Closers } from './closers.ts';
 import { DenialCounter } from './denial-counter.ts';
-import { adminSocketPathOf, explainListenError, listenPrivately, prepareSocketPath } from './listen.ts';
+import {
+  adminSocketPathOf,
+  explainListenError,
+  listenPrivately,
+  prepareSocketPath,
+  requireFreeAddresses,
+} from './listen.ts';
 import { createLocalHost } from './local-host.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { openConfiguredStore } from './open-parts.ts';
@@ -171,6 +177,7 @@ async function withTimeout(work: Promise<void>, ms: number): Promise<void> {
 }
 
 async function start(config: Config, options: DaemonOptions, closers: Closers): Promise<Daemon> {
+  await requireFreeAddresses(config);
   const opened = await openParts(config, options, closers);
   const { metrics, logger } = opened;
   let adminAddress: AddressInfo | null = null;

@@ -25,12 +25,14 @@ function showError(error: Readonly<Record<string, unknown>>): string {
   return typeof cause === 'object' && cause !== null ? `${text}${showError(cause as Record<string, unknown>)}` : text;
 }
 
-/** `12:00:00.000 WARN  message key=value`, in colour, with an error's frames below. */
-export function formatPretty(json: string): string {
+/** `12:00:00.000 WARN  message key=value`, in colour if asked for, with an error's frames below. */
+export function formatPretty(json: string, hasColours: boolean): string {
   const { level, time, msg, error, ...fields } = JSON.parse(json) as Record<string, unknown>;
   const label = String(level);
   const pairs = Object.entries(fields).map(([name, value]) => ` ${name}=${show(value)}`);
   const tail = typeof error === 'object' && error !== null ? showError(error as Record<string, unknown>) : '';
   const clock = String(time).slice(11, 23);
-  return `${clock} ${COLOURS[label] ?? ''}${label.toUpperCase().padEnd(5)}${RESET} ${escapeControls(String(msg))}${pairs.join('')}${tail}\n`;
+  const word = label.toUpperCase().padEnd(5);
+  const shown = hasColours ? `${COLOURS[label] ?? ''}${word}${RESET}` : word;
+  return `${clock} ${shown} ${escapeControls(String(msg))}${pairs.join('')}${tail}\n`;
 }

@@ -12,7 +12,7 @@ export interface LoggerOptions {
   /** Lines for people in place of JSON. */
   readonly pretty?: boolean;
   /** Standard output unless given. */
-  readonly destination?: Pick<Writable, 'write'>;
+  readonly destination?: Pick<Writable, 'write'> & { readonly isTTY?: boolean };
 }
 
 const TEXT_FIELDS = [
@@ -52,8 +52,12 @@ function pick(fields: LogFields): Record<string, unknown> {
 
 function createPino(options: LoggerOptions): Pino {
   const destination = options.destination ?? pino.destination({ dest: 1, sync: true });
+  // A redirected stream is read by programs and editors, which show colours as noise.
+  const hasColours = (options.destination ?? process.stdout).isTTY === true;
   const stream =
-    options.pretty === true ? { write: (line: string) => void destination.write(formatPretty(line)) } : destination;
+    options.pretty === true
+      ? { write: (line: string) => void destination.write(formatPretty(line, hasColours)) }
+      : destination;
   return pino(
     {
       level: options.level,

@@ -111,7 +111,9 @@ export function restoreStore(options: RestoreOptions): void {
     const target = dataPathsOf(directory).controlDatabase;
     requireRestorable(options);
     if (existsSync(target) && asideSuffix === undefined) {
-      throw new StartError(`${target} exists already. Restore into an empty directory, or move it away first.`);
+      throw new StartError(
+        `${target} exists already. Restore into an empty directory, or have it renamed by --replace.`,
+      );
     }
     const draft = `${target}.restoring`;
     rmSync(draft, { force: true });

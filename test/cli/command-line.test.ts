@@ -225,6 +225,85 @@ void test('what is wrong is said in one line, with the exit code of its kind', a
   t.notMatch(refused.err, VALUE);
 });
 
+void test('a refusal of the API names the flag that was typed', async (t) => {
+  const { keyveilRun } = await openScene(t);
+  await keyveilRun(['vault', 'create', 'work']);
+  const create = ['credential', 'create', 'A', '--vault', 'work'];
+  for (const [words, expected] of [
+    [[...create, '--host', 'a.test', '--host', 'b..test'], /^keyveil: --host "b\.\.test" must /],
+    [[...create, '--host', 'a.test', '--placeholder-prefix', 'no/slash'], /^keyveil: --placeholder-prefix must /],
+    [['credential', 'create', '1A', '--vault', 'work', '--host', 'a.test'], /^keyveil: NAME must /],
+    [['environment', 'create', 'e', '--host', 'x y'], /^keyveil: --host "x y" must /],
+    [['environment', 'create', 'e', '--unrestricted', '--private-cidr', '10.0.0.0'], /^keyveil: --private-cidr "10/],
+    [['session', 'create', '--ca-directory', 'relative'], /^keyveil: --ca-directory must /],
+    [['token', 'create', 't', '--scope', 'all'], /^keyveil: --scope must /],
+    [['vault', 'create', ''], /^keyveil: NAME must /],
+  ] as const) {
+    const { exitCode, err } = await keyveilRun(words, { input: VALUE });
+    t.equal(exitCode, 1, words.join(' '));
+    t.match(err, expected);
+    t.notMatch(err, /auth\.|config\.|ca_dir/, 'no path of the API');
+  }
+});
+
+void test('an import is checked as a whole before anything is created, and can be run again', async (t) => {
+  const { keyveilRun } = await openScene(t);
+  await keyveilRun(['vault', 'create', 'work']);
+  const folder = t.testdir({
+    bad: `GOOD=${VALUE}\n# comment\nPATH=${VALUE}\nMULTI="${VALUE}\nline"\nLD_X=${VALUE}\n`,
+    first: `ONE=${VALUE}\n`,
+    second: `ONE=${VALUE}\n\nTWO=${VALUE}\n`,
+    refused: `THREE=${VALUE}\nCUSTOM_RESERVED=${VALUE}\n`,
+  });
+  const load = (name: string, ...more: string[]) =>
+    keyveilRun([
+      'credential',
+      'import',
+      '--vault',
+      'work',
+      '--host',
+      'a.test',
+      '--dotenv',
+      join(folder, name),
+      ...more,
+    ]);
+  const names = async (): Promise<string[]> => {
+    const { json } = await keyveilRun(['credential', 'list', '--vault', 'work', '--json']);
+    return (json as { auth: { secret_name: string } }[]).map(({ auth }) => auth.secret_name).sort();
+  };
+  const bad = await load('bad');
+  t.match(bad, {
+    exitCode: 2,
+    err: /line 3: PATH is a reserved name.*\n.*line 4: MULTI has a value.*\n.*line 6: LD_X .*\n.*nothing was created/,
+  });
+  t.same(await names(), []);
+  t.match(await load('first'), { exitCode: 0, out: / ONE / });
+  t.match(await load('second'), {
+    exitCode: 1,
+    err: /second, line 1: ONE is in the vault already\nnothing.*--skip-existing/,
+  });
+  t.same(await names(), ['ONE']);
+  t.match(await load('second', '--skip-existing'), { exitCode: 0, out: / TWO /, err: /left as they are: ONE\n/ });
+  t.same(await names(), ['ONE', 'TWO']);
+  for (const outcome of [bad, await load('second')]) t.notMatch(outcome.out + outcome.err, VALUE);
+});
+
+void test('a refusal in the middle of an import names its line, and what was made is listed', async (t) => {
+  const keyveil = await startTestDaemon({ environment: { KEYVEIL_RESERVED_NAMES: 'CUSTOM_RESERVED' } });
+  t.teardown(() => keyveil.close());
+  const dataDir = join(keyveil.directory, 'data');
+  const env = { KEYVEIL_DATA_DIR: dataDir };
+  await keyveil.createVault('work');
+  const file = join(t.testdir({ env: `THREE=${VALUE}\n\nCUSTOM_RESERVED=${VALUE}\nFOUR=${VALUE}\n` }), 'env');
+  const outcome = await run(['credential', 'import', '--vault', 'work', '--host', 'a.test', '--dotenv', file], { env });
+  t.match(outcome, {
+    exitCode: 1,
+    out: / THREE /,
+    err: /line 3: CUSTOM_RESERVED: .*--skip-existing \(secret_name_reserved\)/,
+  });
+  t.notMatch(outcome.out, 'FOUR');
+});
+
 void test('help on every level, and the version', async (t) => {
   t.match(await run(['--help']), { exitCode: 0, out: /Usage: keyveil COMMAND/ });
   t.match(await run([]), { exitCode: 2, out: /Usage: keyveil COMMAND/ });
@@ -232,6 +311,13 @@ void test('help on every level, and the version', async (t) => {
   t.match(await run(['vault']), { exitCode: 0, out: /Usage: keyveil vault COMMAND/ });
   t.match(await run(['vault', 'create', '--help']), { exitCode: 0, out: /Usage: keyveil vault create NAME/ });
   t.match(await run(['help', 'vault', 'create']), { exitCode: 0, out: /Usage: keyveil vault create NAME/ });
+  for (const words of [
+    ['vault', 'nosuch', '--help'],
+    ['help', 'vault', 'nosuch'],
+    ['--help', 'vault', 'nosuch'],
+  ])
+    t.match(await run(words), { exitCode: 2, out: '', err: /unknown command "vault nosuch"/ });
+  t.match(await run(['nosuch', '--help']), { exitCode: 2, err: /unknown command "nosuch"/ });
   t.match(await run(['--version']), { exitCode: 0, out: '9.9.9\n' });
 });
 
@@ -356,7 +442,8 @@ void test('run --standalone starts a daemon for the command when none is running
   const dataDir = join(folder, 'data');
   const words = ['run', '--data-dir', dataDir, '--', 'sh', '-c', 'echo "$HTTPS_PROXY" > out'];
   t.equal((await run(words, { cwd: folder })).exitCode, 69);
-  t.equal((await run([...words.slice(0, 3), '--standalone', ...words.slice(3)], { cwd: folder })).exitCode, 0);
+  const outcome = await run([...words.slice(0, 3), '--standalone', ...words.slice(3)], { cwd: folder });
+  t.equal(outcome.exitCode, 0, outcome.err);
   t.match(readFileSync(join(folder, 'out'), 'utf8'), /^http:\/\/sesn_/);
   t.throws(() => statSync(join(dataDir, 'admin.sock')), { code: 'ENOENT' }, 'it has stopped again');
 });
@@ -380,7 +467,7 @@ void test('backup while serving, restore into a stopped directory, and a new mas
 
   const dataDir = join(keyveil.directory, 'data');
   const keyBefore = readFileSync(join(dataDir, 'master.key'), 'utf8');
-  t.match(await keyveilRun(['restore', file]), { exitCode: 1, err: /exists already/ });
+  t.match(await keyveilRun(['restore', file]), { exitCode: 1, err: /exists already.*--replace/ });
   t.match(await keyveilRun(['restore', file, '--replace']), {
     exitCode: 0,
     out: /The database before is .*before-restore/,

@@ -86,6 +86,13 @@ void test('help of every command has its usage, its flags and an example of itse
       t.doesNotThrow(() => parseLine(each, words), example);
     }
   }
+  const serve = helpOfCommand(command('serve'));
+  t.match(serve, /^ {2}--proxy-listen HOST:PORT +Address of the proxy \(default: 127\.0\.0\.1:7080\)$/m);
+  t.match(serve, /docs\/configuration\.md/);
+  for (const [name, flag] of Object.entries(command('serve').flags)) {
+    t.match(flag.help, /^(?:file: )?[A-Za-z]\S* \S/, `--${name} is described`);
+    t.equal(name.endsWith('-file'), flag.value === 'FILE', `--${name} ${flag.value ?? ''}`);
+  }
   t.ok(COMMANDS.every((each) => helpOfAll(COMMANDS).includes(`\n  ${each.name} `)));
 });
 

@@ -1,7 +1,7 @@
 // The program as a process: signals, exit codes, and what a terminal's user sees of a start that fails.
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -100,6 +100,11 @@ void test('a start that can not succeed is one line and exit code 1', async (t) 
       /^keyveil: 127\.0\.0\.1:\d+ can't be listened on: another program has it/m,
     ],
     [
+      ['--admin-listen', `127.0.0.1:${port}`, '--proxy-listen', '127.0.0.1:0'],
+      {},
+      /^keyveil: 127\.0\.0\.1:\d+ can't be listened on: another program has it.*KEYVEIL_ADMIN_LISTEN/m,
+    ],
+    [
       ANY_PORTS,
       { NODE_TLS_REJECT_UNAUTHORIZED: '0' },
       /^keyveil: NODE_TLS_REJECT_UNAUTHORIZED=0 turns the verification/m,
@@ -115,6 +120,39 @@ void test('a start that can not succeed is one line and exit code 1', async (t) 
     t.equal((await program.exit).code, 1, words.join(' '));
     t.match(program.output(), expected);
     t.notMatch(program.output(), / {4}at /, 'without a stack');
+    t.notOk(existsSync(join(folder, String(index))), 'and nothing was made');
   });
   await Promise.all(outcomes);
+});
+
+void test('where no temporary folder can be made, run, doctor and the demo say what to do', async (t) => {
+  const dataDir = join(shortFolder(t), 'data');
+  const serve = start(['serve', '--data-dir', dataDir, ...ANY_PORTS]);
+  t.teardown(() => serve.child.kill('SIGKILL'));
+  await serve.until('"msg":"Ready"');
+  const env = { TMPDIR: '/proc/nowhere' };
+  for (const words of [
+    ['run', '--data-dir', dataDir, '--', 'true'],
+    ['doctor', '--data-dir', dataDir],
+  ]) {
+    const program = start(words, env);
+    t.equal((await program.exit).code, 1, words.join(' '));
+    t.match(
+      program.output(),
+      /^keyveil: No temporary folder can be made in \/proc\/nowhere \(ENOENT\): .*TMPDIR.*--tmpfs \/tmp$/m,
+    );
+  }
+  serve.child.kill('SIGTERM');
+  await serve.exit;
+});
+
+void test('no part of the product makes a temporary folder of its own accord', async (t) => {
+  const folders = ['model', 'proxy', 'ca', 'store', 'admin-api', 'daemon', 'cli'];
+  const root = fileURLToPath(new URL('../../', import.meta.url));
+  const users = folders.flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts') && /tmpdir\(|mkdtemp/.test(readFileSync(join(root, folder, name), 'utf8')))
+      .map((name) => `${folder}/${name}`),
+  );
+  t.same(users, ['cli/temporary-folder.ts']);
 });

@@ -300,6 +300,13 @@ void t.test('an unknown variable is refused with the nearest name; those of Kube
       PATH: '/bin',
     }),
   );
+  for (const name of ['KEYVEIL_PORT', 'KEYVEIL_PROXY_PORT', 'KEYVEIL_ADMIN_PORT']) {
+    t.equal(
+      failureOf(() => load({ [name]: '9999' })),
+      `${name} is not a variable of Keyveil: ports are set by KEYVEIL_PROXY_LISTEN and KEYVEIL_ADMIN_LISTEN`,
+    );
+    t.doesNotThrow(() => load({ [name]: 'udp://10.0.0.1:7080' }), `a service of that name: ${name}`);
+  }
   t.equal(new Set(knownVariables()).size, knownVariables().length, 'no variable stands in the table twice');
 });
 

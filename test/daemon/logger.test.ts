@@ -5,9 +5,9 @@ import { createLogger, type LogLevel } from '../../daemon/logger.ts';
 import { KeyveilError, StartError } from '../../model/errors.ts';
 import type { LogFields } from '../../model/ports.ts';
 
-function capture(level: LogLevel, pretty = false) {
+function capture(level: LogLevel, pretty = false, isTTY = true) {
   const lines: string[] = [];
-  const logger = createLogger({ level, pretty, destination: { write: (line: string) => lines.push(line) > 0 } });
+  const logger = createLogger({ level, pretty, destination: { isTTY, write: (line: string) => lines.push(line) > 0 } });
   // eslint-disable-next-line @typescript-eslint/no-explicit-any -- lines are looked into freely
   return { logger, lines, last: () => JSON.parse(lines.at(-1) ?? '{}') as Record<string, any> };
 }
@@ -88,4 +88,8 @@ void test('lines for people escape what others chose', async (t) => {
   );
   const rest = line.replace('\u001b[33m', '').replace('\u001b[0m', '');
   t.notMatch(rest, /[\u0000-\u0009\u000b-\u001f]/, 'no control character but its own colours');
+
+  const redirected = capture('debug', true, false);
+  redirected.logger.warn({ host: 'a.example' }, 'hi');
+  t.match(redirected.lines[0], /^[0-9:.]+ WARN {2}hi host=a\.example\n$/, 'no colours where no terminal shows them');
 });

@@ -36,7 +36,7 @@ const CASES: readonly BenchCase[] = [
   MICRO,
 ];
 
-const USAGE = `npm run bench                 every case (about half an hour on an idle machine)
+const USAGE = `npm run bench                 every case (about 25 minutes on an idle machine)
 npm run bench -- NAME…        some: ${CASES.map(({ name }) => name).join(', ')}
 npm run bench -- --quick      fewer and shorter rounds: does everything work?
 npm run bench -- --check      the regression check; exit code 1 when Keyveil has become slower

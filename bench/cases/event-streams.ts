@@ -3,18 +3,34 @@ import { once } from 'node:events';
 import process from 'node:process';
 import type { BenchCase, BenchContext } from '../support/case.ts';
 import { startKeyveil, type Keyveil } from '../support/keyveil.ts';
+import type { Target } from '../support/client.ts';
 import { pause, targetOf } from '../support/load.ts';
+import { startPeer } from '../support/peers.ts';
 import { startProgram } from '../support/processes.ts';
 import type { CaseResult } from '../support/report.ts';
 import { typescriptCommand } from '../support/scene.ts';
 
 const PER_SESSION = 500; // below the limit of tunnels per session
+const CONTROL_STREAMS = 50;
 const KIB = 1024;
 
 interface EventLatency {
   readonly events: number;
   readonly p50: number;
   readonly p99: number;
+}
+
+type Client = Awaited<ReturnType<typeof startProgram>>;
+
+function startClient(target: Target & { streams: number }): Promise<Client> {
+  const command = [...typescriptCommand('programs/generator.ts'), 'event-streams', JSON.stringify(target)];
+  return startProgram(command, { readyLine: /^OPEN$/, withChannel: true });
+}
+
+async function latencyOf({ child }: Client): Promise<EventLatency> {
+  const answer = once(child, 'message');
+  child.send({ type: 'report' });
+  return ((await answer) as [EventLatency])[0];
 }
 
 /** Opens streams, in as many sessions as it takes. */
@@ -24,8 +40,7 @@ async function openStreams(context: BenchContext, keyveil: Keyveil, count: numbe
     const login = await keyveil.openSession();
     const streams = Math.min(PER_SESSION, count - opened);
     const target = { ...targetOf(keyveil, context.scene.ports.streams), login, streams };
-    const command = [...typescriptCommand('programs/generator.ts'), 'event-streams', JSON.stringify(target)];
-    clients.push(await startProgram(command, { readyLine: /^OPEN$/, withChannel: true }));
+    clients.push(await startClient(target));
     context.say(`${opened + streams} streams are open`);
   }
   while ((await context.scene.ask()).streamCount < count) await pause(100);
@@ -43,19 +58,21 @@ async function run(context: BenchContext): Promise<CaseResult> {
   const clients = await openStreams(context, keyveil, count);
   await pause(2000);
   const eachKib = (keyveil.residentBytes() - before) / count / KIB;
+  // What the machine, the upstream and a client add by themselves, in the same moments.
+  const tunnel = await startPeer('plain-tunnel', scene);
+  const control = await startClient({ ...targetOf(tunnel, scene.ports.streams), streams: CONTROL_STREAMS });
+  while ((await scene.ask()).streamCount < count + CONTROL_STREAMS) await pause(100);
   say(`sending ${perSecond} events/s for ${seconds} s`);
   await scene.ask({ type: 'events', perSecond, seconds });
   await pause((seconds + 2) * 1000);
   const latencies: EventLatency[] = [];
-  for (const { child } of clients) {
-    const answer = once(child, 'message');
-    child.send({ type: 'report' });
-    latencies.push(((await answer) as [EventLatency])[0]);
-  }
+  for (const client of clients) latencies.push(await latencyOf(client));
+  const floor = await latencyOf(control);
   const afterEventsKib = (keyveil.residentBytes() - before) / count / KIB;
-  for (const client of clients) await client.stop();
+  for (const client of [...clients, control]) await client.stop();
+  await tunnel.stop();
   await keyveil.stop();
-  const events = latencies.reduce((sum, latency) => sum + latency.events, 0);
+  const events = latencies.reduce((sum, latency) => sum + latency.events, floor.events);
   const isNode20 = process.versions.node.startsWith('20.');
   const [must, aim] = isNode20 ? [160, 110] : [240, 170];
   return {
@@ -72,6 +89,8 @@ async function run(context: BenchContext): Promise<CaseResult> {
         unit: 'ms',
         values: latencies.map(({ p50 }) => p50),
       },
+      { subject: 'plain-tunnel', figure: 'event latency p50, in the same moments', unit: 'ms', values: [floor.p50] },
+      { subject: 'plain-tunnel', figure: 'event latency p99, in the same moments', unit: 'ms', values: [floor.p99] },
     ],
     rows: [
       {

@@ -57,7 +57,7 @@ function downloading(target: Target, bytes: number): () => Promise<number> {
 async function run(context: BenchContext): Promise<CaseResult> {
   const { scene, say, isQuick } = context;
   const bytes = (isQuick ? 128 : 1024) * MIB;
-  const rounds = roundsOf(context, 5);
+  const rounds = roundsOf(context, 3);
   const keyveil = await startKeyveil(scene, { swapsBodies: true });
   const touched = targetOf(keyveil, scene.ports.streams);
   // A session without vaults has nothing to swap and nothing to veil.

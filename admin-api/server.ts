@@ -81,7 +81,7 @@ function addGate(app: AdminApp, context: AdminContext): void {
     reply.headers({ 'request-id': request.id, 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' });
     if (context.closing.aborted) throw new KeyveilError('shutting_down', 'Keyveil is shutting down.');
     const { config } = request.routeOptions;
-    if (context.trust === 'tcp' && config.anyHost !== true) checkHost(request.headers.host);
+    if (context.trust === 'tcp' && config.anyHost !== true) checkHost(request.raw);
     const access = config.access ?? ADMIN_ONLY;
     if (access === 'public') return;
     const identity = await context.identify(request);

@@ -1,5 +1,5 @@
 // Ready TLS contexts for hosts, at most so many, the least recently used one making room for the next.
-import { createHash, randomBytes } from 'node:crypto';
+import { constants, createHash, randomBytes } from 'node:crypto';
 import { createSecureContext, type SecureContext } from 'node:tls';
 import { CERTIFICATE_BACKDATE_DAYS, LEAF_CACHE_ENTRIES_MAX } from '../model/limits.ts';
 import type { Clock, LeafSource } from '../model/ports.ts';
@@ -147,6 +147,8 @@ class LruLeafCache implements LeafCache {
       // OpenSSL would look through them for the rest of the chain in every handshake.
       ca: [],
       minVersion: 'TLSv1.2',
+      // A handshake costs the server most: a client gets one for each connection.
+      secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
       ticketKeys: this.#ticketKeys,
       sessionTimeout: TLS_SESSION_SECONDS,
       // A session is resumed for the host that it was made for, and no other (RFC 6066 section 3). At most 32 bytes.

@@ -4,6 +4,7 @@ import { formatAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { isId } from '../model/ids.ts';
 import type { PolicyReader, SessionPolicy } from '../model/ports.ts';
+import { headerValues, type RawHeaders } from './exchange.ts';
 import type { ProxySettings } from './settings.ts';
 
 interface Login {
@@ -36,6 +37,16 @@ function authenticationRequired(): KeyveilError {
 /** The refusal of a session that exists and is over. */
 export function sessionInactive(status: SessionPolicy['status']): KeyveilError {
   return new KeyveilError('session_inactive', `The session is ${status}. Ask the operator for a new session.`);
+}
+
+/**
+ * The `Proxy-Authorization` of a request; undefined when there is none. Throws `bad_request` for two that differ: whoever
+ * stands in front of Keyveil may have looked at the other one (RFC 9110 section 5.3: it is no list).
+ */
+export function loginFieldOf(headers: RawHeaders): string | undefined {
+  const [first, ...others] = headerValues(headers, 'proxy-authorization');
+  if (others.every((other) => other === first)) return first;
+  throw new KeyveilError('bad_request', 'The request has more than one Proxy-Authorization. Send one.');
 }
 
 /**

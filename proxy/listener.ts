@@ -4,7 +4,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { tryParseAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
-import { authenticate, requireAdmitted, requireInterception } from './admission.ts';
+import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
 import { headerValue, type Destination } from './exchange.ts';
 import { createHttp1Server, describeParserError, STRICT_SERVER_OPTIONS } from './http1-server.ts';
@@ -138,7 +138,7 @@ class ProxyServer implements Proxy {
       );
     }
     if (this.#pipeline.state.isDraining) throw new KeyveilError('shutting_down', 'Keyveil is shutting down.');
-    const policy = await authenticate(policies, headerValue(request.rawHeaders, 'proxy-authorization'));
+    const policy = await authenticate(policies, loginFieldOf(request.rawHeaders));
     this.#unauthenticated.admit(socket);
     const tunnel = new Tunnel({ policy, authority, socket, nowMs: clock.now() });
     try {

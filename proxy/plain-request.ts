@@ -1,9 +1,8 @@
 // Plain HTTP outside of a tunnel: requests in absolute form on the proxy port itself (RFC 9112 section 3.2.2).
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { KeyveilError } from '../model/errors.ts';
-import { authenticate } from './admission.ts';
+import { authenticate, loginFieldOf } from './admission.ts';
 import { requireAuthority, splitAbsoluteTarget } from './destination-check.ts';
-import { headerValue } from './exchange.ts';
 import { createHttp1Exchange } from './http1-exchange.ts';
 import type { Pipeline } from './pipeline.ts';
 import type { ProxyPorts } from './settings.ts';
@@ -37,7 +36,7 @@ export async function servePlainRequest(
   }
   const authority = requireAuthority(target.authority, 'http');
   const exchange = createHttp1Exchange(request, response, request.socket);
-  const policy = await authenticate(ports.policies, headerValue(request.rawHeaders, 'proxy-authorization'));
+  const policy = await authenticate(ports.policies, loginFieldOf(request.rawHeaders));
   const tunnel = new Tunnel({ policy, authority, socket: request.socket, nowMs: ports.clock.now() });
   registry.add(tunnel);
   response.once('close', () => registry.remove(tunnel));

@@ -78,14 +78,14 @@ export interface AdversaryScene extends JudgedScene {
   readonly tokenA: string;
   readonly tokenB: string;
   /** Bytes to the proxy port; one answer. */
-  proxy(bytes: string | Buffer): Promise<string>;
+  readonly proxy: (bytes: string | Buffer) => Promise<string>;
   /** CONNECT with session A's login and more fields; one answer. */
   connectTo(target: string, ...fields: string[]): Promise<string>;
   /** Bytes into a tunnel's TLS of session A; one answer. */
-  inside(
+  readonly inside: (
     bytes: string | Buffer,
     options?: { readonly session?: TestSession; readonly host?: string; readonly tls?: ConnectionOptions },
-  ): Promise<string>;
+  ) => Promise<string>;
   /** Bytes into a tunnel of session A to `api.test:443` itself; one answer. */
   raw(bytes: string | Buffer): Promise<string>;
 }

@@ -36,7 +36,11 @@ function literal(name: string, request: (scene: AdversaryScene) => Sent, expecte
 }
 
 /** A request that gets the value at this place alone. */
-function swapped(name: string, request: (scene: AdversaryScene) => Sent, field: string, becomes: string): AttackCase {
+function swapped(
+  name: string,
+  request: (scene: AdversaryScene) => Sent,
+  [field, becomes]: readonly [string, string],
+): AttackCase {
   return {
     name,
     expected: OK,
@@ -178,29 +182,23 @@ export const SWAP: AttackClass = {
       expected: /^HTTP\/1\.1 (?:400|502|403) (?![^]*value-of)/,
       attack: (scene) => scene.connectTo(`${scene.placeholderA}.test:443`),
     },
-    swapped(
-      'in a cookie',
-      ({ placeholderA }) => ({ fields: [`Cookie: a=${placeholderA}; b=2`] }),
+    swapped('in a cookie', ({ placeholderA }) => ({ fields: [`Cookie: a=${placeholderA}; b=2`] }), [
       'cookie',
       `a=${VALUE_A}; b=2`,
-    ),
-    swapped(
-      'twice in one field',
-      ({ placeholderA }) => ({ fields: [`X-Key: ${placeholderA}${placeholderA}`] }),
+    ]),
+    swapped('twice in one field', ({ placeholderA }) => ({ fields: [`X-Key: ${placeholderA}${placeholderA}`] }), [
       'x-key',
       VALUE_A + VALUE_A,
-    ),
+    ]),
     swapped(
       'beside another session’s',
       ({ placeholderA, placeholderB }) => ({ fields: [`X-Key: ${placeholderB}`, `X-Own: ${placeholderA}`] }),
-      'x-own',
-      VALUE_A,
+      ['x-own', VALUE_A],
     ),
     swapped(
       'as the user of Basic',
       ({ placeholderA }) => ({ fields: [`Authorization: ${basicLogin(placeholderA, '')}`] }),
-      'authorization',
-      basicLogin(VALUE_A, ''),
+      ['authorization', basicLogin(VALUE_A, '')],
     ),
     withCredential('a wildcard does not cover its own name', limited('*.api.test'), {
       expected: missed('host_not_covered'),

@@ -3,14 +3,14 @@ import { test } from 'tap';
 import { ADMIN } from './attacks/admin.ts';
 import { DESTINATION, PORTS } from './attacks/destination.ts';
 import { DNS } from './attacks/dns.ts';
-import { EXHAUSTION } from './attacks/exhaustion.ts';
+import { EXHAUSTION, SLOWNESS } from './attacks/exhaustion.ts';
 import { FRAMING } from './attacks/framing.ts';
 import { IDENTITY } from './attacks/identity.ts';
 import { STORE } from './attacks/store.ts';
 import { SWAP } from './attacks/swap.ts';
 import { TLS } from './attacks/tls.ts';
 
-const CLASSES = [IDENTITY, DESTINATION, PORTS, FRAMING, DNS, TLS, ADMIN, STORE, SWAP, EXHAUSTION];
+const CLASSES = [IDENTITY, DESTINATION, PORTS, FRAMING, DNS, TLS, ADMIN, STORE, SWAP, EXHAUSTION, SLOWNESS];
 
 test('there are at least 80 attacks, each named once in its class', (t) => {
   const counts = CLASSES.map(({ name, cases }) => ({ name, count: cases.length }));

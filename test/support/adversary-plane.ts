@@ -36,7 +36,8 @@ export interface PlaneScene {
   close(): Promise<void>;
 }
 
-export async function openPlaneScene(): Promise<PlaneScene> {
+/** Times are short for attacks that let them pass, and else long enough for a busy machine. */
+export async function openPlaneScene(waitMs = 20_000): Promise<PlaneScene> {
   const authority = createTestAuthority();
   const received: ReceivedRequest[] = [];
   const upstream = await startUpstream({
@@ -65,10 +66,10 @@ export async function openPlaneScene(): Promise<PlaneScene> {
     ]),
     settings: {
       ...PLANE_LIMITS,
-      connectRequestTimeoutMs: 2000,
-      firstBytesTimeoutMs: 2000,
-      handshakeTimeoutMs: 2000,
-      requestHeadersTimeoutMs: 2000,
+      connectRequestTimeoutMs: waitMs,
+      firstBytesTimeoutMs: waitMs,
+      handshakeTimeoutMs: waitMs,
+      requestHeadersTimeoutMs: waitMs,
     },
     upstream: {
       connectTimeoutMs: 500,

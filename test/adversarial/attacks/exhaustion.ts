@@ -48,7 +48,10 @@ async function trickle(socket: Socket, byte: string): Promise<string> {
   }
 }
 
-/** Frames over HTTP/2; `closed` and what the connection was left with, or `open` when it is still there. */
+/** GOAWAY (RFC 9113 section 6.8): after it the connection is good for nothing. */
+const GOAWAY = /\x07\0\0\0\0\0[^]{8}/;
+
+/** Frames over HTTP/2; `closed` when they ended the connection, or `open` when what came behind is answered. */
 function frames(name: string, expected: RegExp, bytes: () => Buffer): Attack {
   return {
     name,
@@ -57,7 +60,10 @@ function frames(name: string, expected: RegExp, bytes: () => Buffer): Attack {
       const tls = await scene.tunnel('h2');
       let text = '';
       tls.on('data', (chunk: Buffer) => (text += chunk.toString('latin1')));
-      const closed = new Promise<string>((resolve) => tls.once('close', () => resolve('closed')));
+      const closed = new Promise<string>((resolve) => {
+        tls.on('data', () => GOAWAY.test(text) && resolve('closed'));
+        tls.once('close', () => resolve('closed'));
+      });
       tls.write(Buffer.concat([PREFACE, frame(FRAME.settings, 0), bytes()]));
       // An answer to this PING tells that all before it was taken.
       const ping = Buffer.from('lastping');
@@ -103,8 +109,9 @@ function webSocket(name: string, expected: RegExp, bytes: () => Buffer): Attack 
 /** A close frame with code 1002 or 1009 (RFC 6455 section 7.4.1). */
 const CLOSE_FRAME = /^\x88\x02\x03(?:\xea|\xf1)$/;
 
-export const EXHAUSTION: AttackClass<PlaneScene> = {
-  name: 'resource exhaustion',
+/** For a scene with short times. */
+export const SLOWNESS: AttackClass<PlaneScene> = {
+  name: 'slowness',
   cases: [
     {
       name: 'a socket that says nothing',
@@ -118,18 +125,6 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
         const socket = connectTcp(proxy.port, '127.0.0.1');
         socket.write('CONNECT api.test:443 HTTP/1.1\r\nX-A: ');
         return trickle(socket, 'a');
-      },
-    },
-    {
-      name: 'more sockets without a session than there is room for',
-      expected: /^HTTP\/1\.1 503 [^]*"code":"overloaded"/,
-      async attack({ proxy }) {
-        const sockets = Array.from({ length: PLANE_LIMITS.unauthenticatedSocketsMax * 3 }, () =>
-          connectTcp(proxy.port, '127.0.0.1'),
-        );
-        const first = await Promise.race(sockets.map((socket) => readAll(socket)));
-        for (const socket of sockets) socket.destroy();
-        return first;
       },
     },
     {
@@ -162,6 +157,24 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
         const tls = await scene.tunnel();
         tls.write('GET / HTTP/1.1\r\nHost: api.test\r\nX-A: ');
         return trickle(tls, 'a');
+      },
+    },
+  ],
+};
+
+export const EXHAUSTION: AttackClass<PlaneScene> = {
+  name: 'resource exhaustion',
+  cases: [
+    {
+      name: 'more sockets without a session than there is room for',
+      expected: /^HTTP\/1\.1 503 [^]*"code":"overloaded"/,
+      async attack({ proxy }) {
+        const sockets = Array.from({ length: PLANE_LIMITS.unauthenticatedSocketsMax * 3 }, () =>
+          connectTcp(proxy.port, '127.0.0.1'),
+        );
+        const first = await Promise.race(sockets.map((socket) => readAll(socket)));
+        for (const socket of sockets) socket.destroy();
+        return first;
       },
     },
     {

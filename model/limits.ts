@@ -121,6 +121,7 @@ export const VEIL_VALUE_BYTES_MIN = 8;
 export const VEIL_ALL_FORMS_VALUE_BYTES_MAX = 1 * KIB;
 export const VEIL_COMPILED_BYTES_MAX = 4 * MIB;
 export const VEILS_KEPT_BYTES_MAX = 128 * MIB;
+export const VEILS_PER_CONNECTION_MAX = 4;
 export const VEIL_IDLE_DEFAULT_MS = 250;
 
 // Store and audit

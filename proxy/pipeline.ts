@@ -231,11 +231,10 @@ export class Pipeline {
         head,
         upstream,
         firstBytes,
-        currentPlan: swapsMessages ? async () => (await this.#readRules(tunnel)).plan : null,
-        veil: rules.veil,
+        rules,
+        currentRules: () => this.#readRules(tunnel),
         bodies: this.#ports.bodies,
         sessionId: tunnel.sessionId,
-        currentVeil: async () => (await this.#readRules(tunnel)).veil,
       });
     const { method } = exchange.request;
     const { sensitiveNames } = swapped;

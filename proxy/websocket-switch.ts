@@ -3,6 +3,8 @@ import type { Duplex } from 'node:stream';
 import type { ResponseHead } from './exchange.ts';
 import type { Forward } from './forward.ts';
 import { endToEndResponseHeaders } from './hop-by-hop.ts';
+import { RecentVeils } from './recent-veils.ts';
+import type { Rules } from './request-head.ts';
 import { toKeyveilError } from './responses.ts';
 import type { SwapPlan } from './swap/plan.ts';
 import { WebSocketFault } from './swap/websocket-frames.ts';
@@ -23,13 +25,12 @@ export interface WebSocketSwitch {
   readonly upstream: Duplex;
   /** Bytes that came together with the 101. */
   readonly firstBytes: Buffer;
-  /** The plan as the database has it now, asked for each message; null where messages are not swapped. */
-  readonly currentPlan: (() => Promise<SwapPlan | null>) | null;
-  /** Null where messages are not veiled. */
-  readonly veil: Veil | null;
+  /** Those of the handshake. */
+  readonly rules: Rules;
+  /** The rules as the database has them now, asked for each message. */
+  readonly currentRules: () => Promise<Rules>;
   readonly bodies: BodyResources;
   readonly sessionId: string;
-  readonly currentVeil: () => Promise<Veil | null>;
 }
 
 // RFC 6455 section 7.4.1: a refused value is a matter of policy, a malformed frame has a code of its own.
@@ -40,9 +41,10 @@ function closeCodeOf(error: unknown): number {
 
 /** Answers the client's handshake and joins the two connections; the request's record is written when both are closed. */
 export function switchToWebSocket(options: WebSocketSwitch): void {
-  const { forward, upgrade, head, upstream, firstBytes, currentPlan, veil, currentVeil } = options;
+  const { forward, upgrade, head, upstream, firstBytes, rules, currentRules } = options;
+  const swapsMessages = rules.plan !== null && rules.plan.swapsBody;
   try {
-    requireValidSwitch(head, upgrade.key, currentPlan !== null || veil !== null);
+    requireValidSwitch(head, upgrade.key, swapsMessages || rules.veil !== null);
   } catch (error) {
     upstream.destroy();
     forward.fail(error);
@@ -61,11 +63,20 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
   }
   if (upgrade.firstBytes.length > 0) client.unshift(upgrade.firstBytes);
   if (firstBytes.length > 0) upstream.unshift(firstBytes);
-  const swap =
-    currentPlan === null
-      ? null
-      : createWebSocketSwap({ currentPlan, bodies: { resources: options.bodies, sessionId: options.sessionId } });
-  const messageVeil = veil === null ? null : createWebSocketVeil({ currentVeil });
+  const veils = new RecentVeils(rules);
+  const readRules = async (): Promise<Rules> => {
+    const current = await currentRules();
+    veils.note(current);
+    return current;
+  };
+  const { bodies: resources, sessionId } = options;
+  const currentPlan = async (): Promise<SwapPlan | null> => (await readRules()).plan;
+  const swap = swapsMessages ? createWebSocketSwap({ currentPlan, bodies: { resources, sessionId } }) : null;
+  const currentVeils = async (): Promise<readonly Veil[]> => {
+    await readRules();
+    return veils.list();
+  };
+  const messageVeil = rules.veil === null ? null : createWebSocketVeil({ currentVeils });
   const finish = (outcome: 'forwarded' | 'failed', error: unknown): void => {
     record(forward, swap, messageVeil);
     if (error === null) return forward.complete(outcome, null);

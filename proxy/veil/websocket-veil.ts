@@ -5,14 +5,14 @@ import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
 import type { Veil } from './veil.ts';
 
 export interface WebSocketVeilOptions {
-  /** Asked at the start of each message; null for messages that pass as they are. */
-  currentVeil(): Promise<Veil | null>;
+  /** Asked at the start of each message: those to look with, one after the other; none for messages that pass as they are. */
+  currentVeils(): Promise<readonly Veil[]>;
 }
 
 export interface WebSocketVeil {
   /**
    * Takes bytes from the server (and changes them) and gives those for the client. One call at a time: wait for one
-   * before the next. Rejects with a `WebSocketFault`, or with what `currentVeil` throws: then the connection must be closed.
+   * before the next. Rejects with a `WebSocketFault`, or with what `currentVeils` throws: then the connection must be closed.
    */
   push(bytes: Buffer): Promise<Buffer[]>;
   /** What was veiled on the whole connection so far. */
@@ -23,7 +23,7 @@ export interface WebSocketVeil {
 
 interface Message {
   readonly opcode: number;
-  readonly scanner: VeilScanner | null;
+  readonly scanners: readonly VeilScanner[];
   /** A frame of it has been sent, so that the next one continues it. */
   isBegun: boolean;
 }
@@ -72,16 +72,16 @@ class MessageVeil implements WebSocketVeil {
   }
 
   async #openMessage(opcode: number): Promise<Message> {
-    const veil = await this.#options.currentVeil();
-    if (veil === null) return { opcode, scanner: null, isBegun: false };
-    if (veil.unopened.length > 0) this.#impossible = true;
-    return { opcode, scanner: new VeilScanner(veil, { sameLength: false, counts: this.#counts }), isBegun: false };
+    const veils = await this.#options.currentVeils();
+    if (veils.some((veil) => veil.unopened.length > 0)) this.#impossible = true;
+    const scanners = veils.map((veil) => new VeilScanner(veil, { sameLength: false, counts: this.#counts }));
+    return { opcode, scanners, isBegun: false };
   }
 
   #take(piece: FramePiece, message: Message): Buffer | null {
-    const { scanner } = message;
     const fin = piece.fin && piece.isLast;
-    const payload = scanner === null ? piece.payload : scanner.push(piece.payload, fin ? 0 : undefined);
+    const held = fin ? 0 : undefined;
+    const payload = message.scanners.reduce((bytes, scanner) => scanner.push(bytes, held), piece.payload);
     // A fragment without a byte says nothing; that bytes are held back depends on lengths alone.
     if (!fin && payload.length === 0) return null;
     const opcode = message.isBegun ? OPCODE.continuation : message.opcode;

@@ -338,11 +338,15 @@ test('a rotation counts from the next message of an open socket on', async (t) =
   const { seen, reach } = record(peer);
   const { seen: back, reach: reachBack } = record(client);
   for (const [index, value] of [VALUE, 'rotated-value-0002', 'rotated-value-0003'].entries()) {
-    keyveil.setPolicy(sessionPolicy([{ placeholder: PLACEHOLDER, value, hosts: ['body.test'] }]));
+    const secretVersion = index + 1;
+    keyveil.setPolicy(sessionPolicy([{ placeholder: PLACEHOLDER, value, secretVersion, hosts: ['body.test'] }]));
     client.send(PLACEHOLDER);
     await reach(index + 1);
+    if (index < 2) continue;
+    // Those that were sent before the rotations are echoed after them.
     peer.send(`it is ${value}`);
-    await reachBack(index + 1);
+    peer.send(`it was ${VALUE} and rotated-value-0002`);
+    await reachBack(2);
   }
   t.same(
     seen.map((message) => (message as Message).text),
@@ -350,7 +354,7 @@ test('a rotation counts from the next message of an open socket on', async (t) =
   );
   t.same(
     back.map((message) => (message as Message).text),
-    Array.from({ length: 3 }, () => `it is ${PLACEHOLDER}`),
+    [`it is ${PLACEHOLDER}`, `it was ${PLACEHOLDER} and ${PLACEHOLDER}`],
   );
   keyveil.setPolicy(sessionPolicy(CREDENTIALS));
   client.close();

@@ -24,7 +24,7 @@ export interface DaemonProcess extends Operator {
   readonly proxyPort: number;
   readonly adminPort: number;
   /** Every line of its log so far, whichever process of the daemon wrote it. */
-  readonly log: readonly string[];
+  readonly log: string[];
   /** Resident bytes of the process now (Linux). */
   residentBytes(): number;
   /** Processor time of the process until now, user and system (Linux). */

@@ -9,6 +9,7 @@ export interface CredentialInput {
   /** Null: opening it throws `credential_unreadable`. */
   readonly value: string | Buffer | null;
   readonly secretName?: string;
+  readonly secretVersion?: number;
   /** Null covers every host. */
   readonly hosts?: readonly string[] | null;
   readonly header?: boolean;
@@ -32,7 +33,7 @@ export function policyCredential(input: CredentialInput, number: number): Policy
     coverage: hosts === null ? EVERY_HOST : createHostSet(hosts),
     header: input.header ?? true,
     body: input.body ?? true,
-    secretVersion: 1,
+    secretVersion: input.secretVersion ?? 1,
     open() {
       if (secret === null) throw new KeyveilError('credential_unreadable', `Credential ${id} can't be opened.`);
       return secret;

@@ -79,7 +79,7 @@ export async function pushAll(
 /** So does a message, however it is fragmented. */
 export const webSocketProperty = fc.asyncProperty(echoCase, async ({ values, body, chunks }) => {
   const current = veilOf(...values);
-  const veil = createWebSocketVeil({ currentVeil: async () => current });
+  const veil = createWebSocketVeil({ currentVeils: async () => [current] });
   const fragments = chunks.map((chunk, index) =>
     frame(index === 0 ? OPCODE.binary : OPCODE.continuation, chunk, index === chunks.length - 1),
   );

@@ -28,7 +28,7 @@ void t.test('messages are veiled in every form, whole, fragmented and one byte a
       `8:${Buffer.from([3, 232]).toString('latin1')}`,
     ];
     for (const chunks of [[bytes], cut(bytes, 5, 40, 90), oneByteEach(bytes)]) {
-      const veil = createWebSocketVeil({ currentVeil: async () => current });
+      const veil = createWebSocketVeil({ currentVeils: async () => [current] });
       t.strictSame(readMessages(await pushAll(veil, chunks)), wanted, name);
       t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
       t.equal(veil.impossible(), false);
@@ -37,9 +37,14 @@ void t.test('messages are veiled in every form, whole, fragmented and one byte a
 });
 
 void t.test('the policy is asked anew for each message, and without a veil it passes as it came', async (t) => {
-  const answers = [veilOf('first-value'), veilOf('second-value'), null];
+  const answers = [
+    [veilOf('first-value')],
+    [veilOf('second-value')],
+    [],
+    [veilOf('second-value'), veilOf('first-value')],
+  ];
   let asked = 0;
-  const veil = createWebSocketVeil({ currentVeil: async () => answers[asked++] ?? null });
+  const veil = createWebSocketVeil({ currentVeils: async () => answers[asked++] ?? [] });
   const text = 'first-value second-value';
   const fragments = [frame(OPCODE.text, 'first-', false), frame(OPCODE.continuation, 'value second-value')];
   const bytes = [...fragments, frame(OPCODE.text, text), ...fragments].map((piece) => Buffer.from(piece));
@@ -48,15 +53,19 @@ void t.test('the policy is asked anew for each message, and without a veil it pa
   t.ok(out.includes(Buffer.concat(fragments)), 'with its own fragments');
   t.equal(asked, 3);
   t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
+  const both = await pushAll(veil, [Buffer.from(fragments[0] as Buffer), Buffer.from(fragments[1] as Buffer)]);
+  t.strictSame(readMessages(both), [`1:${PLACEHOLDER} ${PLACEHOLDER}`], 'several veils, one after the other');
 });
 
 void t.test('malformed frames, a policy that cannot be read, and values that cannot be opened are told', async (t) => {
   const masked = writeFrame({ opcode: OPCODE.text, fin: true, isMasked: true, payload: [Buffer.from('x')] });
-  await t.rejects(createWebSocketVeil({ currentVeil: async () => veilOf(VALUE) }).push(masked), WebSocketFault);
-  const failing = createWebSocketVeil({ currentVeil: () => Promise.reject(new Error('no store')) });
+  await t.rejects(createWebSocketVeil({ currentVeils: async () => [veilOf(VALUE)] }).push(masked), WebSocketFault);
+  const failing = createWebSocketVeil({ currentVeils: () => Promise.reject(new Error('no store')) });
   await t.rejects(failing.push(frame(OPCODE.text, 'x')), { message: 'no store' });
   const policy = sessionPolicy([{ value: null, placeholder: PLACEHOLDER }]);
-  const blind = createWebSocketVeil({ currentVeil: async () => compileVeil(policy, 'api.test') });
+  const blind = createWebSocketVeil({
+    currentVeils: async () => [compileVeil(policy, 'api.test')].filter((each) => each !== null),
+  });
   t.strictSame(readMessages(await pushAll(blind, [frame(OPCODE.text, 'x')])), ['1:x']);
   t.equal(blind.impossible(), true);
 });
@@ -65,7 +74,7 @@ void t.test('fragments are the same for right and wrong guesses of every length'
   const value = 'sk-ant-0123456789abcdefghij';
   const current = veilOf(value);
   const sizes = async (guess: string): Promise<string> => {
-    const veil = createWebSocketVeil({ currentVeil: async () => current });
+    const veil = createWebSocketVeil({ currentVeils: async () => [current] });
     const message = Buffer.from(`${'-'.repeat(400)}${guess}`);
     const result: string[] = [];
     for (const chunk of cut(frame(OPCODE.text, message), 100, 395, 404)) {

@@ -34,7 +34,9 @@ export function createLoginLimiter(clock: Clock): LoginLimiter {
       const now = clock.now();
       const group = groupOf(address);
       let entry = failures.get(group);
-      if (entry === undefined || entry.windowEndsAt <= now) {
+      // A window that has not begun is one of a clock that was set back since.
+      const isOpen = entry !== undefined && now < entry.windowEndsAt && now >= entry.windowEndsAt - WINDOW_MS;
+      if (entry === undefined || !isOpen) {
         failures.delete(group);
         entry = { count: 0, windowEndsAt: now + WINDOW_MS };
         failures.set(group, entry);

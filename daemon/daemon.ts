@@ -25,6 +25,7 @@ import { createMetrics, type Metrics } from './metrics.ts';
 import { openConfiguredStore } from './open-parts.ts';
 import type { PlaneHost } from './plane-host.ts';
 import { VERSION } from './version.ts';
+import { StopDeadline } from './stop-deadline.ts';
 import { createWorkerHost } from './worker-host.ts';
 
 export interface DaemonOptions {
@@ -37,7 +38,10 @@ export interface Daemon {
   readonly proxyAddress: AddressInfo;
   readonly adminAddress: AddressInfo;
   readonly socketPath: string;
-  /** Refuses new tunnels and requests, waits for those under way, at most `KEYVEIL_DRAIN_SECONDS`. */
+  /**
+   * Refuses new tunnels and requests, and waits for those under way. `KEYVEIL_DRAIN_SECONDS` from the first of this and
+   * `close` on, whatever is still open is cut.
+   */
   drain(): Promise<void>;
   /** Stops everything and waits for it; nothing that was acknowledged is lost. */
   close(): Promise<void>;
@@ -59,6 +63,7 @@ interface Opened {
   readonly caControl: CaControl;
   readonly caListeners: Set<() => void>;
   readonly closers: Closers;
+  readonly deadline: StopDeadline;
 }
 
 function announce(root: RootAuthority, onChange: () => void): CaControl {
@@ -91,7 +96,8 @@ async function openParts(config: Config, options: DaemonOptions, closers: Closer
   const caControl = announce(root, () => {
     for (const listener of caListeners) listener();
   });
-  return { config, clock, logger, store, root, ca, metrics, token, caControl, caListeners, closers };
+  const deadline = new StopDeadline(config.drainSeconds * 1000);
+  return { config, clock, logger, store, root, ca, metrics, token, caControl, caListeners, closers, deadline };
 }
 
 function adminOptionsOf(
@@ -133,12 +139,12 @@ function advertisedUrlOf(config: Config, address: AddressInfo | null): string {
 }
 
 async function listenAdmin(opened: Opened, addresses: { proxy: () => AddressInfo | null }) {
-  const { config, closers } = opened;
+  const { config, closers, deadline } = opened;
   const base = adminOptionsOf(opened, addresses);
   const { adminTls } = config;
   const tls = adminTls === null ? {} : { tls: { cert: adminTls.certPem, key: adminTls.keyPem.reveal() } };
   const tcp = createAdminServer({ ...base, ...tls, trust: 'tcp' });
-  closers.add(() => tcp.close());
+  closers.add(() => deadline.closeServer(tcp));
   try {
     await tcp.listen({ host: config.adminListen.host, port: config.adminListen.port });
   } catch (error) {
@@ -147,7 +153,7 @@ async function listenAdmin(opened: Opened, addresses: { proxy: () => AddressInfo
   const socketPath = adminSocketPathOf(config.dataDir);
   prepareSocketPath(socketPath);
   const local = createAdminServer({ ...base, trust: 'socket' });
-  closers.add(() => local.close());
+  closers.add(() => deadline.closeServer(local));
   await listenPrivately(socketPath, () => local.listen({ path: socketPath }));
   return { adminAddress: tcp.server.address() as AddressInfo, socketPath };
 }
@@ -208,7 +214,7 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
     closed,
     async drain() {
       host.drain();
-      await withTimeout(host.idle(), config.drainSeconds * 1000);
+      await withTimeout(host.idle(), opened.deadline.remainingMs());
     },
     close() {
       closing ??= closers.run().finally(markClosed);

@@ -45,7 +45,9 @@ export class DenialCounter implements DenialSink {
     const now = this.#options.clock.now();
     count.consecutive += 1;
     count.times.push(now);
-    while ((count.times[0] as number) <= now - DENIAL_WINDOW_MS) count.times.shift();
+    // Those ahead of a clock that was set back are over, too.
+    const isOver = (time: number): boolean => time <= now - DENIAL_WINDOW_MS || time > now;
+    while (isOver(count.times[0] as number)) count.times.shift();
     if (!count.isSuspending) void this.#decide(sessionId, count);
   }
 

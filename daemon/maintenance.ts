@@ -91,6 +91,15 @@ async function rewrap(
   }
 }
 
+// Whole under its name, and there for good, before anything is wrapped under it.
+function writeNextKey(dataDir: string, path: string): void {
+  const draft = `${path}.draft`;
+  rmSync(draft, { force: true });
+  writePrivateFile(draft, createMasterKeyText());
+  renameSync(draft, path);
+  syncDirectory(dataDir);
+}
+
 /**
  * Wraps every value under a new master key; can be repeated after a crash. With a configured key, that one is the new
  * one and `KEYVEIL_MASTER_KEY_PREVIOUS` names the old: the daemon may run (with both). With the default key file, a new
@@ -111,7 +120,7 @@ export async function rotateMasterKey(config: Config, logger: Logger): Promise<R
     return rewrap(config, keys.ring, { logger, isOwner: false, source: keys.source });
   }
   const nextPath = nextMasterKeyPathOf(config.dataDir);
-  if (!existsSync(nextPath)) writePrivateFile(nextPath, createMasterKeyText());
+  if (!existsSync(nextPath)) writeNextKey(config.dataDir, nextPath);
   const next = parseMasterKey(readFileSync(nextPath, 'latin1'), nextPath);
   const old = parseMasterKey(readFileSync(current.masterKey, 'latin1'), current.masterKey);
   const ring = createKeyRing(next, [old, ...(config.masterKeysPrevious ?? [])]);

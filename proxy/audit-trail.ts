@@ -95,7 +95,8 @@ export class AuditTrail {
       status: this.status,
       outcome,
       reason: reason ?? this.note,
-      durationMs: clock.now() - this.#createdAt,
+      // The clock may have been set back meanwhile.
+      durationMs: Math.max(0, clock.now() - this.#createdAt),
       requestBytes: this.requestBytes,
       responseBytes: this.responseBytes,
       swaps: this.swaps,

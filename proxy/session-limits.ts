@@ -49,7 +49,7 @@ export class SessionLimits {
 
   #isForgettable(usage: Usage): boolean {
     const { requestsPerSecondMax, clock } = this.#options;
-    return requestsPerSecondMax === null || clock.now() - usage.refilledAt >= 1000;
+    return requestsPerSecondMax === null || Math.abs(clock.now() - usage.refilledAt) >= 1000;
   }
 
   #usageOf(sessionId: string): Usage {

@@ -82,7 +82,8 @@ export class SessionWatch {
       if (tunnel.isRelay || tunnel.openRequests > 0) continue;
       const isHeadArriving = !tunnel.isMultiplexed && tunnel.bytesRead > tunnel.idleBytesRead;
       const limitMs = isHeadArriving ? settings.requestHeadersTimeoutMs : settings.tunnelIdleTimeoutMs;
-      if (now - tunnel.idleSince > limitMs) tunnel.cut('idle_timeout');
+      // A clock that was set back must not keep a connection for longer.
+      if (Math.abs(now - tunnel.idleSince) > limitMs) tunnel.cut('idle_timeout');
     }
   }
 }

@@ -132,7 +132,7 @@ async function useHttp2(scene: SoakScene): Promise<void> {
   const tls = await scene.keyveil.tunnel(scene.session, AUTHORITY, { ALPNProtocols: ['h2'] });
   const session = connectHttp2(`https://${HOST}`, { createConnection: () => tls });
   const failures: Error[] = [];
-  session.on('error', (error) => failures.push(error));
+  session.on('error', (error: Error) => failures.push(error));
   const ask = async (): Promise<void> => {
     const since = scene.values.length;
     const stream = session.request({ ':path': '/key', 'x-key': scene.credential.placeholder });

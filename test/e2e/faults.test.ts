@@ -108,7 +108,9 @@ for (const kind of ['full', 'read-only'] as const) {
     t.equal(api.received.at(-1)?.header('x-key'), VALUE);
 
     disk.mend();
-    t.ok(await becomes(async () => (await keyveil.admin('POST', '/v1/vaults', { display_name: 'stored' })).status === 200));
+    t.ok(
+      await becomes(async () => (await keyveil.admin('POST', '/v1/vaults', { display_name: 'stored' })).status === 200),
+    );
     t.match(await ask(keyveil, scene, large), /^HTTP\/1\.1 200/);
     // Two writes that were stored, and four requests, of which two came while nothing could be written.
     t.ok(await becomes(async () => (await auditCount(keyveil)) >= before + 4), 'no audit event was lost');
@@ -159,7 +161,11 @@ test('no file descriptor left', { skip: skipOffLinux || skipWithout('prlimit') }
     sockets.push(socket);
   }
   await delay(300);
-  t.notMatch(await Promise.race([ask(keyveil, scene), delay(3000, 'no answer')]), /^HTTP\/1\.1 200/, 'nothing is served');
+  t.notMatch(
+    await Promise.race([ask(keyveil, scene), delay(3000, 'no answer')]),
+    /^HTTP\/1\.1 200/,
+    'nothing is served',
+  );
   for (const socket of sockets) socket.destroy();
   limit(4096);
   t.ok(await becomes(async () => /^HTTP\/1\.1 200/.test(await ask(keyveil, scene))), 'served again without a restart');

@@ -11,7 +11,13 @@ import { dataPathsOf } from '../../store/data-directory.ts';
 import { openConnection } from '../../store/database.ts';
 import { openStore, type Store } from '../../store/open-store.ts';
 import { readHead, startTestDaemon } from '../support/daemon.ts';
-import { createMemoryLogger, createTemporaryDirectory, newCredential, newSession, SESSION_SETTINGS } from '../support/store.ts';
+import {
+  createMemoryLogger,
+  createTemporaryDirectory,
+  newCredential,
+  newSession,
+  SESSION_SETTINGS,
+} from '../support/store.ts';
 import { createTestAuthority } from '../support/test-authority.ts';
 import { startUpstream } from '../support/upstream.ts';
 

@@ -13,7 +13,8 @@ const STOP_MS_MAX = 30_000;
 test('uploads to the admin API that never end hold up a stop until the deadline only', async (t) => {
   const keyveil = await startDaemonProcess({ environment: { KEYVEIL_DRAIN_SECONDS: String(DRAIN_SECONDS) } });
   t.teardown(() => keyveil.close());
-  const head = 'POST /v1/vaults HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{';
+  const head =
+    'POST /v1/vaults HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{';
   const paths = [{ path: join(keyveil.dataDirectory, 'admin.sock') }, { port: keyveil.adminPort, host: '127.0.0.1' }];
   const stuck = paths.map((path) => {
     const socket = connect(path);

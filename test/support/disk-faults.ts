@@ -74,7 +74,9 @@ export interface FaultyDisk {
 /** Why there can be no such disk here; false when there can. */
 export function skipWithoutFaultyDisk(): false | string {
   if (process.platform !== 'linux') return 'it needs Linux, whose loader takes LD_PRELOAD';
-  return spawnSync('cc', ['--version']).status === 0 ? false : 'it needs a C compiler (cc) for the library that fails writes';
+  return spawnSync('cc', ['--version']).status === 0
+    ? false
+    : 'it needs a C compiler (cc) for the library that fails writes';
 }
 
 /** Builds the library in `directory`; the faults are those of files below `dataDirectory`. */

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 apt-get update
 apt-get install -y --no-install-recommends \
-  curl wget git \
+  curl wget git nghttp2-client \
   python3 python3-pip python3-requests python3-httpx python3-h2 python3-aiohttp python3-websockets python3-grpcio \
   golang-go openjdk-17-jdk-headless \
   cargo rustc librust-ureq-dev \

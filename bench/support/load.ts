@@ -22,6 +22,9 @@ export interface LoadResult {
   readonly p99: number;
 }
 
+/** Some peers make a key of 2,048 bits for their first connection to a host. */
+const PROXY_TIMEOUT_MS = 60_000;
+
 const ENCODINGS = 'Accept-Encoding: gzip, deflate, br';
 
 export const GENERATOR: Generator = isInstalled('wrk') && isInstalled('proxychains4') ? 'wrk' : 'node';
@@ -56,7 +59,10 @@ function wrkCommand(scene: Scene, proxy: ProxyUnderTest, options: LoadOptions): 
   const login = proxy.login === null ? '' : ` ${proxy.login.user} ${proxy.login.password}`;
   const path = join(scene.folder, `proxychains-${proxy.name.replaceAll(/\W/g, '-')}.conf`);
   const list = `http 127.0.0.1 ${proxy.port}${login}`;
-  writeFileSync(path, `strict_chain\nquiet_mode\nproxy_dns\nremote_dns_subnet 224\n[ProxyList]\n${list}\n`);
+  writeFileSync(
+    path,
+    `strict_chain\nquiet_mode\nproxy_dns\ntcp_read_time_out ${PROXY_TIMEOUT_MS}\ntcp_connect_time_out ${PROXY_TIMEOUT_MS}\nremote_dns_subnet 224\n[ProxyList]\n${list}\n`,
+  );
   const wrk = ['wrk', '--latency', '-t1', `-c${options.connections}`, `-d${options.seconds}s`, '--timeout', '10s'];
   const fields = [`Authorization: ${proxy.authorization}`, 'User-Agent: bench/1', 'Accept: */*', ENCODINGS];
   const url = `https://${HOST}:${scene.ports.canned}/v1/thing`;
@@ -91,6 +97,15 @@ interface Costed {
   readonly run: () => Promise<LoadResult>;
 }
 
+/** Resolves with the first request: a generator takes its time to start, more of it on a busy machine. */
+async function untilServed(scene: Scene, finished: Promise<unknown>): Promise<void> {
+  const { requestCount } = await scene.ask();
+  let isOver = false;
+  const over = (): void => void (isOver = true);
+  finished.then(over, over);
+  while (!isOver && (await scene.ask()).requestCount === requestCount) await pause(20);
+}
+
 /**
  * CPU time per request between two counts of the upstream, both taken while the load runs: neither the handshakes at
  * the start nor the load's end is in it.
@@ -98,7 +113,8 @@ interface Costed {
 export async function measureCost(scene: Scene, { proxy, seconds, run }: Costed): Promise<Cost> {
   const finished = run();
   finished.catch(() => undefined);
-  await pause(seconds * 250);
+  await untilServed(scene, finished);
+  await pause(seconds * 150);
   const before = await scene.ask();
   const cpuBefore = proxy.cpuSeconds();
   await pause(seconds * 650);
@@ -110,14 +126,24 @@ export async function measureCost(scene: Scene, { proxy, seconds, run }: Costed)
   return { ...result, cpuPerRequestUs: ((cpuAfter - cpuBefore) * 1e6) / requests };
 }
 
+const WARM_UP_FAILURES_MAX = 5;
+
 /** Loads a proxy until its code has been compiled: by requests, since seconds mean little on a busy machine. */
 export async function warmUp({ scene, isQuick, say }: BenchContext, proxy: ProxyUnderTest): Promise<void> {
   const [requestsMin, msMax] = isQuick ? [3000, 8000] : [15_000, 40_000];
   say(`warming ${proxy.name} up`);
   const endsAt = performance.now() + msMax;
   let requests = 0;
+  let failures = 0;
   while (requests < requestsMin && performance.now() < endsAt) {
-    requests += (await load(scene, proxy, { connections: 16, seconds: 2 })).requests;
+    try {
+      requests += (await load(scene, proxy, { connections: 16, seconds: 2 })).requests;
+    } catch (error) {
+      // Some peers refuse connections while they make what a new host needs.
+      failures += 1;
+      if (failures === WARM_UP_FAILURES_MAX) throw error;
+      await pause(1000);
+    }
   }
 }
 

@@ -1,5 +1,4 @@
 // The OpenAPI 3.1 document: generated from the routes' zod schemas, then completed and trimmed.
-import { fastify } from 'fastify';
 import {
   createJsonSchemaTransform,
   createJsonSchemaTransformObject,
@@ -108,13 +107,20 @@ function finishDocument(document: Document): Document {
   };
 }
 
+export interface DescribedRoutes {
+  readonly version: string;
+  /** Makes a server for this document alone. */
+  readonly createApp: () => AdminApp;
+  readonly register: (scope: AdminApp) => void;
+}
+
 /**
  * The document of routes: made of a server of its own that never listens, so that a daemon that is never asked for it
  * loads nothing of what makes it.
  */
-export async function describeRoutes(version: string, register: (scope: AdminApp) => void): Promise<Document> {
+export async function describeRoutes({ version, createApp, register }: DescribedRoutes): Promise<Document> {
   const { fastifySwagger } = await import('@fastify/swagger');
-  const app = fastify() as unknown as AdminApp;
+  const app = createApp();
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
   app.register(fastifySwagger, openApiOptions(version));

@@ -184,7 +184,12 @@ export function createAdminServer(options: AdminServerOptions): FastifyInstance 
   addErrorHandling(app, context);
   addBodyParser(app);
   addRequestLog(app, context);
-  const describe = () => describeRoutes(options.version, (scope) => registerRoutes(scope, context));
+  const describe = () =>
+    describeRoutes({
+      version: options.version,
+      createApp: () => fastify(),
+      register: (scope) => registerRoutes(scope, context),
+    });
   app.register(async (scope: AdminApp) => {
     registerRoutes(scope, context);
     registerDocumentRoutes(scope, describe);

@@ -19,6 +19,7 @@ import { answerError, describeMisses, toKeyveilError, withProxyStatus } from './
 import { BodyCutError, type RequestPump } from './request-pump.ts';
 import type { Tunnel } from './tunnels.ts';
 import type { ResponseVeil } from './veil/response-veil.ts';
+import type { VeilableHead } from './veil/veil-headers.ts';
 
 export interface ForwardOptions {
   readonly exchange: ClientExchange;
@@ -65,7 +66,6 @@ export class Forward implements UpstreamHandlers {
   #abortion: AbortController | null = null;
   pump: RequestPump | null = null;
   takeUpgrade: UpgradeTaker | null = null;
-  veilHeaders: ((headers: RawHeaders) => RawHeaders) | null = null;
   /** Swaps in the head: recorded once an upstream has taken it, for nothing has left before. */
   headSwaps: readonly SwapRecord[] = [];
   /** What was found in the body so far and not swapped; recorded by `closeBody`. */
@@ -149,6 +149,11 @@ export class Forward implements UpstreamHandlers {
     this.#sink = this.#veil;
   }
 
+  /** A head that does not go through the veil by itself, veiled. */
+  veilHead<T extends VeilableHead>(head: T): T {
+    return this.#veil?.veilHead(head) ?? head;
+  }
+
   /** The upstream has taken the head: the body may follow. */
   attach(upstream: UpstreamExchange): void {
     this.#upstream = upstream;
@@ -159,8 +164,10 @@ export class Forward implements UpstreamHandlers {
   }
 
   information(status: number, reason: string, headers: RawHeaders): void {
-    const fields = endToEndResponseHeaders(headers);
-    this.#guard(() => this.#options.exchange.reply.information(status, reason, this.veilHeaders?.(fields) ?? fields));
+    this.#guard(() => {
+      const head = this.veilHead({ reason, headers: endToEndResponseHeaders(headers) });
+      this.#options.exchange.reply.information(status, head.reason, head.headers);
+    });
   }
 
   head(head: ResponseHead): void {

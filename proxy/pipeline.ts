@@ -21,7 +21,6 @@ import { compileSwapPlan, type SwapPlan } from './swap/plan.ts';
 import type { Tunnel } from './tunnels.ts';
 import { compileVeil } from './veil/compile.ts';
 import { createResponseVeil } from './veil/response-veil.ts';
-import { veilHeaders } from './veil/veil-headers.ts';
 import { switchToWebSocket } from './websocket-switch.ts';
 import { upgradeRequestHeaders, type UpgradeClient } from './websocket.ts';
 
@@ -161,7 +160,6 @@ export class Pipeline {
     if (rules.veil === null) return;
     const { settings } = this.#ports;
     const veil = rules.veil.withBasicTokens(run.swapped.basicTokens);
-    run.forward.veilHeaders = (headers) => veilHeaders(veil, headers, new Map());
     run.forward.veilWith((downstream, source) =>
       createResponseVeil({
         veil,
@@ -222,7 +220,9 @@ export class Pipeline {
   #prepareUpgrade(tunnel: Tunnel, exchange: ClientExchange, run: Swapped & { upgrade: UpgradeClient }): Outgoing {
     const { forward, rules, swapped, target, upgrade } = run;
     const swapsMessages = rules.plan !== null && rules.plan.swapsBody;
-    const isRewritten = swapsMessages || rules.veil !== null;
+    // A value that is short now can be rotated to one that is veiled.
+    const veilsMessages = rules.veil !== null || (swapsMessages && this.#ports.settings.veilOn);
+    const isRewritten = swapsMessages || veilsMessages;
     const headers = upgradeRequestHeaders(withHost(swapped.headers, tunnel), upgrade, isRewritten);
     forward.takeUpgrade = (head, upstream, firstBytes) =>
       switchToWebSocket({
@@ -233,6 +233,7 @@ export class Pipeline {
         firstBytes,
         rules,
         currentRules: () => this.#readRules(tunnel),
+        veilsMessages,
         bodies: this.#ports.bodies,
         sessionId: tunnel.sessionId,
       });

@@ -29,6 +29,7 @@ export interface WebSocketSwitch {
   readonly rules: Rules;
   /** The rules as the database has them now, asked for each message. */
   readonly currentRules: () => Promise<Rules>;
+  readonly veilsMessages: boolean;
   readonly bodies: BodyResources;
   readonly sessionId: string;
 }
@@ -44,7 +45,7 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
   const { forward, upgrade, head, upstream, firstBytes, rules, currentRules } = options;
   const swapsMessages = rules.plan !== null && rules.plan.swapsBody;
   try {
-    requireValidSwitch(head, upgrade.key, swapsMessages || rules.veil !== null);
+    requireValidSwitch(head, upgrade.key, swapsMessages || options.veilsMessages);
   } catch (error) {
     upstream.destroy();
     forward.fail(error);
@@ -52,10 +53,9 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
   }
   const { trail } = forward;
   trail.status = head.status;
-  const headers = forward.veilHeaders?.(endToEndResponseHeaders(head.headers)) ?? endToEndResponseHeaders(head.headers);
   let client: Duplex;
   try {
-    client = upgrade.accept({ ...head, headers });
+    client = upgrade.accept(forward.veilHead({ ...head, headers: endToEndResponseHeaders(head.headers) }));
   } catch (error) {
     upstream.destroy();
     forward.fail(error);
@@ -76,7 +76,7 @@ export function switchToWebSocket(options: WebSocketSwitch): void {
     await readRules();
     return veils.list();
   };
-  const messageVeil = rules.veil === null ? null : createWebSocketVeil({ currentVeils });
+  const messageVeil = options.veilsMessages ? createWebSocketVeil({ currentVeils }) : null;
   const finish = (outcome: 'forwarded' | 'failed', error: unknown): void => {
     record(forward, swap, messageVeil);
     if (error === null) return forward.complete(outcome, null);

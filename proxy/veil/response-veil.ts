@@ -9,7 +9,7 @@ import { withoutBodyDigests } from '../swap/digests.ts';
 import { type BoundaryFinder, GrpcBoundaries, NO_BOUNDARIES } from './boundaries.ts';
 import { type BodyPlan, bodilessHead, boundariesOf, planBody, rewrittenHead, streamedHead } from './response-plan.ts';
 import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
-import { veilHead, veilHeaders } from './veil-headers.ts';
+import { veilHead, type VeilableHead, veilHeaders } from './veil-headers.ts';
 import type { Veil } from './veil.ts';
 
 /** Room for buffered bodies, shared with others. */
@@ -35,6 +35,8 @@ export interface ResponseVeilOptions {
 }
 
 export interface ResponseVeil extends ResponseSink {
+  /** Veils a head that does not go this way: of an interim response, or of a switch of protocols. */
+  veilHead<T extends VeilableHead>(head: T): T;
   /** The downstream takes data again. */
   drain(): void;
   /** Passes on what waits for the end of this turn of the event loop. */
@@ -81,6 +83,10 @@ class StreamingVeil implements ResponseVeil {
     this.#options = options;
     this.#scanner = new VeilScanner(options.veil, { sameLength: false, counts: this.#counts });
     this.#impossible = options.veil.unopened.length > 0;
+  }
+
+  veilHead<T extends VeilableHead>(head: T): T {
+    return veilHead(this.#options.veil, head, this.#counts);
   }
 
   head(head: ResponseHead): void {

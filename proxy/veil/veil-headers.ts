@@ -1,5 +1,5 @@
-// Veils the values of header and trailer fields, and the reason phrase of a response.
-import type { RawHeaders, ResponseHead } from '../exchange.ts';
+// Veils header and trailer fields, and the reason phrase of a response.
+import type { RawHeaders } from '../exchange.ts';
 import { type HitCounts, VeilScanner } from './scanner.ts';
 import type { Veil } from './veil.ts';
 
@@ -9,19 +9,26 @@ const FRAMING_NAMES: ReadonlySet<string> = new Set([
   'transfer-encoding',
   'connection',
   'upgrade',
-  'te',
-  'trailer',
   'keep-alive',
 ]);
 
-/** All values are put here, so that one search serves them; large blocks get room of their own. */
+/** All names and values are put here, so that one search serves them; large blocks get room of their own. */
 const SCRATCH = Buffer.alloc(16 * 1024);
 const SEPARATOR = '\n';
 
-/** The fields with all occurrences in their values veiled; the same list when there was none. */
+/** The part of a head that can hold a value. */
+export interface VeilableHead {
+  readonly reason: string;
+  readonly headers: RawHeaders;
+}
+
+/**
+ * The fields with all occurrences in their values veiled, and without those whose names hold one; the same list when
+ * there was none. Both are searched together: most heads hold nothing.
+ */
 export function veilHeaders(veil: Veil, headers: RawHeaders, counts: HitCounts): RawHeaders {
   let all = '';
-  for (let index = 1; index < headers.length; index += 2) all += headers[index] + SEPARATOR;
+  for (const text of headers) all += text + SEPARATOR;
   const room = all.length <= SCRATCH.length ? SCRATCH : Buffer.alloc(all.length);
   const length = room.write(all, 'latin1');
   const isHit = veil.find(room.subarray(0, length)) !== null;
@@ -30,7 +37,7 @@ export function veilHeaders(veil: Veil, headers: RawHeaders, counts: HitCounts):
 }
 
 /** The head with its fields and its reason phrase veiled; the same object when nothing was found. */
-export function veilHead(veil: Veil, head: ResponseHead, counts: HitCounts): ResponseHead {
+export function veilHead<T extends VeilableHead>(veil: Veil, head: T, counts: HitCounts): T {
   const headers = veilHeaders(veil, head.headers, counts);
   const [, reason] = veilHeaders(veil, ['', head.reason], counts) as [string, string];
   return headers === head.headers && reason === head.reason ? head : { ...head, headers, reason };
@@ -38,8 +45,15 @@ export function veilHead(veil: Veil, head: ResponseHead, counts: HitCounts): Res
 
 function veilEach(veil: Veil, headers: RawHeaders, counts: HitCounts): RawHeaders {
   const scanner = new VeilScanner(veil, { sameLength: false, counts });
-  return headers.map((text, index) => {
-    if (index % 2 === 0 || FRAMING_NAMES.has((headers[index - 1] as string).toLowerCase())) return text;
-    return scanner.whole(Buffer.from(text, 'latin1')).toString('latin1');
-  });
+  const veiled: string[] = [];
+  for (let index = 0; index < headers.length; index += 2) {
+    const [name, value] = [headers[index] as string, headers[index + 1] as string];
+    const isFraming = FRAMING_NAMES.has(name.toLowerCase());
+    const before = scanner.hits;
+    if (!isFraming) scanner.whole(Buffer.from(name, 'latin1'));
+    // A name with a placeholder in it would be another field.
+    if (scanner.hits > before) continue;
+    veiled.push(name, isFraming ? value : scanner.whole(Buffer.from(value, 'latin1')).toString('latin1'));
+  }
+  return veiled;
 }

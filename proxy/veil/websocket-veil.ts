@@ -1,11 +1,12 @@
-// Veils the messages that a server sends over a WebSocket, also when they are fragmented.
+// Veils the messages that a server sends over a WebSocket, also when they are fragmented, and its control frames.
 import type { VeilRecord } from '../../model/audit.ts';
+import { isVeilableLength } from '../../model/veil-budget.ts';
 import { FrameParser, isControl, OPCODE, writeFrame, type FramePiece } from '../swap/websocket-frames.ts';
 import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
 import type { Veil } from './veil.ts';
 
 export interface WebSocketVeilOptions {
-  /** Asked at the start of each message: those to look with, one after the other; none for messages that pass as they are. */
+  /** Asked at the start of each message, and for control frames: those to look with, one after the other; none for messages that pass as they are. */
   currentVeils(): Promise<readonly Veil[]>;
 }
 
@@ -20,6 +21,8 @@ export interface WebSocketVeil {
   /** Whether a value could not be opened. */
   impossible(): boolean;
 }
+
+const CLOSE_CODE_BYTES = 2;
 
 interface Message {
   readonly opcode: number;
@@ -53,7 +56,7 @@ class MessageVeil implements WebSocketVeil {
     for (const piece of this.#parser.push(bytes)) {
       const { opcode, payload } = piece;
       if (isControl(opcode)) {
-        frames.push(writeFrame({ opcode, fin: true, isMasked: false, payload: [payload] }));
+        frames.push(await this.#takeControl(opcode, payload));
         continue;
       }
       if (piece.isFirst && opcode !== OPCODE.continuation) this.#message = await this.#openMessage(opcode);
@@ -71,11 +74,23 @@ class MessageVeil implements WebSocketVeil {
     return this.#impossible;
   }
 
+  /** What is found is overwritten: a control frame has 125 bytes at most (RFC 6455 section 5.5). A close keeps its code. */
+  async #takeControl(opcode: number, payload: Buffer): Promise<Buffer> {
+    const from = opcode === OPCODE.close ? CLOSE_CODE_BYTES : 0;
+    const text = payload.subarray(from);
+    const scanners = isVeilableLength(text.length) ? await this.#openScanners(true) : [];
+    const veiled = scanners.reduce((bytes, scanner) => scanner.whole(bytes), text);
+    return writeFrame({ opcode, fin: true, isMasked: false, payload: [payload.subarray(0, from), veiled] });
+  }
+
   async #openMessage(opcode: number): Promise<Message> {
+    return { opcode, scanners: await this.#openScanners(false), isBegun: false };
+  }
+
+  async #openScanners(sameLength: boolean): Promise<readonly VeilScanner[]> {
     const veils = await this.#options.currentVeils();
     if (veils.some((veil) => veil.unopened.length > 0)) this.#impossible = true;
-    const scanners = veils.map((veil) => new VeilScanner(veil, { sameLength: false, counts: this.#counts }));
-    return { opcode, scanners, isBegun: false };
+    return veils.map((veil) => new VeilScanner(veil, { sameLength, counts: this.#counts }));
   }
 
   #take(piece: FramePiece, message: Message): Buffer | null {

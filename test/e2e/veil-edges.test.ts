@@ -193,3 +193,10 @@ test('a coding that is none, or not known, hides nothing', async (t) => {
     t.equal((await event).reason, 'veil_not_possible');
   }
 });
+
+test('interim answers and field names', async (t) => {
+  const early = `HTTP/1.1 103 ${VALUE}\r\nLink: <${VALUE}>\r\n\r\n`;
+  const { received } = await ask([early, head(`X-${VALUE}: 1`, 'Content-Length: 0')]);
+  t.ok(received.startsWith(`HTTP/1.1 103 ${PLACEHOLDER}\r\nLink: <${PLACEHOLDER}>\r\n`));
+  t.notOk(received.includes(VALUE), 'a field whose name holds a value is dropped');
+});

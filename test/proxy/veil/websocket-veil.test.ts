@@ -91,6 +91,24 @@ void t.test('fragments are the same for right and wrong guesses of every length'
   t.strictSame(differing, []);
 });
 
+void t.test('control frames are overwritten in their own length; a close keeps its code', async (t) => {
+  const value = 'secret-value-1';
+  const veil = createWebSocketVeil({ currentVeils: async () => [veilOf(value), veilOf('older-value')] });
+  const code = Buffer.from([3, 240]);
+  const out = await pushAll(veil, [
+    frame(OPCODE.ping, `p ${value}`),
+    frame(OPCODE.pong, 'older-value'),
+    frame(OPCODE.ping, 'short'),
+    frame(OPCODE.close, Buffer.concat([code, Buffer.from(`bad token ${value}`)])),
+  ]);
+  const stars = '*'.repeat(value.length);
+  const close = `8:${code.toString('latin1')}bad token ${stars}`;
+  t.strictSame(readMessages(out), [`9:p ${stars}`, '10:***********', '9:short', close]);
+  t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 3 }]);
+  const none = createWebSocketVeil({ currentVeils: async () => [] });
+  t.strictSame(readMessages(await pushAll(none, [frame(OPCODE.ping, value)])), [`9:${value}`]);
+});
+
 void t.test('random messages equal the plain reference', async (t) => {
   await fc.assert(webSocketProperty, { numRuns: 100, examples: CORPUS.map((echo) => [echo]) });
   t.pass();

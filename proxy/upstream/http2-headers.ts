@@ -9,7 +9,15 @@ import { addHttp2Field, createHttp2Fields, type Http2Fields } from '../http2-fie
 import { requireField, requireRequestLine } from './field-syntax.ts';
 
 // RFC 9113 section 8.2.2; `host` is in `:authority`.
-const NOT_IN_HTTP2 = new Set(['connection', 'http2-settings', 'keep-alive', 'proxy-connection', 'transfer-encoding', 'upgrade', 'host']);
+const NOT_IN_HTTP2 = new Set([
+  'connection',
+  'http2-settings',
+  'keep-alive',
+  'proxy-connection',
+  'transfer-encoding',
+  'upgrade',
+  'host',
+]);
 // HTTP/1.1 lets a client say these twice; HTTP/2 does not, and which one would count is anybody's guess.
 const NEVER_TWICE = new Set([
   'authorization',

@@ -169,7 +169,7 @@ export async function exchange(
 }
 
 /** Bytes to the proxy port itself; all that comes back is kept. */
-export async function sendToProxy(scene: CanaryScene, text: string): Promise<string> {
+async function sendToProxy(scene: CanaryScene, text: string): Promise<string> {
   const socket = connectTcp(scene.keyveil.proxyPort, '127.0.0.1');
   // A CONNECT that is good leaves the connection open; nothing more is sent on it.
   socket.on('data', (chunk) => chunk.includes('200 ') && socket.destroy());

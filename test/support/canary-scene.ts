@@ -11,7 +11,7 @@ import { answer, openRawServer, type RawServer } from './raw-server.ts';
 import { createTestAuthority } from './test-authority.ts';
 import { startUpstream, type TestUpstream } from './upstream.ts';
 
-export interface AdminCall {
+interface AdminCall {
   readonly token?: string | null;
   /** Text is sent as it is. */
   readonly body?: unknown;

@@ -112,7 +112,9 @@ export const LINGER_TIMEOUT_MS = 10_000;
 /** The same for connections that are refused because there are too many. */
 export const LINGER_OVERLOADED_MS = 1_000;
 export const WEBSOCKET_CLOSE_TIMEOUT_MS = 2_000;
+/** How often a client's HTTP/2 connection is looked at for a session that has died, and what a PING has to leave in. */
 export const HTTP2_READ_CHECK_MS = 1_000;
+export const HTTP2_DEAD_CHECK_MS = 100;
 export const SESSION_WATCH_INTERVAL_MS = 250;
 export const DRAIN_DEFAULT_SECONDS = 20;
 

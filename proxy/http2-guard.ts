@@ -38,7 +38,7 @@ export interface Http2GuardOptions {
   readonly clock: Clock;
   /** The connection is about to be closed for a flood; what is open on it ends after this call. */
   readonly onFlood: () => void;
-  /** The connection was closed for frames that break the protocol. */
+  /** The connection is closed for frames that break the protocol. */
   readonly onMalformed: () => void;
 }
 
@@ -73,6 +73,13 @@ export class Http2Guard {
   /** The client has reset a stream before its answer was complete. */
   noteReset(): void {
     this.#count(this.#resets);
+  }
+
+  /** The client has broken the protocol, and the runtime, which has sent GOAWAY for it, leaves the connection open. */
+  endMalformed(): void {
+    if (this.#session.destroyed) return;
+    this.#options.onMalformed();
+    this.#session.destroy(new Error('The client breaks the protocol.'), constants.NGHTTP2_PROTOCOL_ERROR);
   }
 
   #count(allowance: Allowance): void {

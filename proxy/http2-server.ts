@@ -12,9 +12,9 @@ import {
   HTTP2_CLIENT_CONNECTION_WINDOW_BYTES,
   HTTP2_CLIENT_STREAM_WINDOW_BYTES,
   HTTP2_INVALID_FRAMES_MAX,
-  HTTP2_READ_CHECK_MS,
   HTTP2_STREAMS_PER_CONNECTION_MAX,
 } from '../model/limits.ts';
+import { DeadSessionWatch } from './http2-dead-session.ts';
 import { Http2Reply, readHttp2Request } from './http2-exchange.ts';
 import { Http2Guard } from './http2-guard.ts';
 import { createExtendedConnect } from './http2-upgrade.ts';
@@ -30,21 +30,6 @@ const END_STREAM = 0x1;
 interface Connection {
   readonly tunnel: Tunnel;
   readonly guard: Http2Guard;
-}
-
-/**
- * Makes the end of a dead connection noticed. After an error of the client's that ends the whole connection (RFC 9113
- * section 5.4.1) Node reads no more of it, and would never hear that the client has left.
- */
-function keepReading(socket: Duplex, tunnel: Tunnel): void {
-  const { _handle: handle } = socket as Duplex & { readonly _handle?: { readStart?(): unknown } | null };
-  let before = tunnel.bytesRead;
-  const timer = setInterval(() => {
-    if (tunnel.bytesRead === before && !socket.destroyed) handle?.readStart?.();
-    before = tunnel.bytesRead;
-  }, HTTP2_READ_CHECK_MS);
-  timer.unref();
-  socket.once('close', () => clearInterval(timer));
 }
 
 /** The server that every HTTP/2 connection inside a tunnel is handed to; it never listens. */
@@ -123,10 +108,11 @@ export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2S
     serve(socket, tunnel) {
       // Node announces the session before `emit` returns, so the next one announced is this connection's.
       server.once('session', (session: ServerHttp2Session) => {
-        connections.set(session, { tunnel, guard: createGuard(session, tunnel, ports) });
+        const guard = createGuard(session, tunnel, ports);
+        connections.set(session, { tunnel, guard });
+        new DeadSessionWatch(session, socket, () => guard.endMalformed());
       });
       server.emit('connection', socket);
-      keepReading(socket, tunnel);
     },
   };
 }
@@ -139,6 +125,9 @@ function createGuard(session: ServerHttp2Session, tunnel: Tunnel, ports: ProxyPo
       tunnel.cutReason ??= 'http2_flood';
       openTunnelTrail(ports, tunnel).finish('refused', 'http2_flood');
     },
-    onMalformed: () => openTunnelTrail(ports, tunnel).finish('refused', 'malformed_frame'),
+    onMalformed() {
+      tunnel.cutReason ??= 'malformed_frame';
+      openTunnelTrail(ports, tunnel).finish('refused', 'malformed_frame');
+    },
   });
 }

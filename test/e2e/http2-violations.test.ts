@@ -1,4 +1,5 @@
 // Single frames and requests that break HTTP/2: the refusal that RFC 9113 names, and nothing of it at the upstream.
+import { setTimeout } from 'node:timers/promises';
 import t, { test } from 'tap';
 import { sessionPolicy } from '../support/policies.ts';
 import { startTestProxy, type TestProxy } from '../support/proxy.ts';
@@ -22,6 +23,8 @@ const WINDOW_MAX = 2 ** 31 - 1;
 const FRAME_BYTES_MAX = 16_384;
 const PROTOCOL_ERROR = 1;
 const ENHANCE_YOUR_CALM = 11;
+// Two seconds on a machine that has nothing else to do; the idle time-out is a minute.
+const CLOSED_WITHIN_MS = 30_000;
 
 const authority = createTestAuthority();
 let upstream: TestUpstream;
@@ -65,7 +68,7 @@ function headerFrames(streamId: number, block: Buffer): Buffer {
 const SETTINGS_ENTRIES = Buffer.concat(Array.from({ length: 100 }, () => Buffer.of(0, 3, 0, 0, 0, 100)));
 
 /** What breaks the connection (RFC 9113 section 5.4.1). */
-const CONNECTION_ERRORS: Readonly<Record<string, readonly Buffer[]>> = {
+const CONNECTION_ERRORS: Record<string, readonly Buffer[]> = {
   'HEADERS on stream 0': [requestFrame(0, HOST)],
   'HEADERS on a stream of the server': [requestFrame(2, HOST)],
   'DATA on stream 0': [data(0, 'x')],
@@ -96,19 +99,56 @@ const CONNECTION_ERRORS: Readonly<Record<string, readonly Buffer[]>> = {
   ],
 };
 
-for (const [name, frames] of Object.entries(CONNECTION_ERRORS)) {
-  test(`${name} ends the connection`, async (t) => {
-    const before = upstream.received.length;
-    const client = await openClient();
-    client.send(...frames);
-    t.not((await client.goaway()) ?? -1, 0, 'GOAWAY with an error');
-    // Whatever is sent after it is not heard.
-    client.send(requestFrame(101, HOST));
-    client.socket.destroy();
-    await requireServed();
-    t.ok(upstream.received.slice(before).every((request) => request.header('x-after') === 'it'));
-  });
+const OPEN_REQUEST_ERRORS = [
+  'HEADERS on stream 0',
+  'DATA on stream 0',
+  'CONTINUATION without HEADERS',
+  'PING of a wrong length',
+  'SETTINGS of a wrong length',
+  'WINDOW_UPDATE beyond the largest window',
+];
+for (const name of OPEN_REQUEST_ERRORS) {
+  CONNECTION_ERRORS[`${name}, with a request open`] = [openPost(1), ...(CONNECTION_ERRORS[name] ?? [])];
 }
+
+test('what breaks the connection ends it: GOAWAY with an error, and then the socket is closed', async (t) => {
+  const before = upstream.received.length;
+  const eventsBefore = keyveil.events.length;
+  const cases = Object.entries(CONNECTION_ERRORS);
+  await Promise.all(
+    cases.map(async ([name, frames]) => {
+      const client = await openClient();
+      client.send(...frames);
+      t.not((await client.goaway()) ?? -1, 0, `${name}: GOAWAY with an error`);
+      // Whatever is sent after it is not heard.
+      client.send(requestFrame(101, HOST));
+      const sentAt = Date.now();
+      await client.closed;
+      t.ok(Date.now() - sentAt < CLOSED_WITHIN_MS, `${name}: closed by the proxy`);
+    }),
+  );
+  await requireServed();
+  t.ok(upstream.received.slice(before).every((request) => request.header('x-after') === 'it'));
+  while (keyveil.proxy.tunnelCount > 0) await setTimeout(10);
+  await keyveil.proxy.idle();
+  const events = keyveil.events.slice(eventsBefore);
+  const opened = cases.filter(([, frames]) => frames[0]?.equals(openPost(1)));
+  t.ok(opened.length > 4);
+  t.equal(events.filter(({ method }) => method === 'POST').length, opened.length, 'each open request is recorded once');
+  t.equal(events.filter(({ method }) => method === 'CONNECT').length, cases.length, 'and so is each connection');
+});
+
+test('a connection that keeps the protocol stays open, whatever it sends and though it answers no PING', async (t) => {
+  const client = await openClient();
+  client.send(requestFrame(1, HOST), frame(FRAME.priority, 3, { payload: Buffer.of(0, 0, 0, 0, 1) }));
+  const isPing = ({ type, flags }: { type: number; flags: number }): boolean => type === FRAME.ping && flags === 0;
+  t.ok(await client.find(isPing), 'it is asked whether its session lives');
+  client.send(frame(FRAME.priority, 3, { payload: Buffer.of(0, 0, 0, 0, 1) }));
+  t.ok(await client.findNth(2, isPing), 'and again after more');
+  client.send(requestFrame(5, HOST));
+  t.ok(await client.find(({ type, streamId }) => type === FRAME.headers && streamId === 5), 'the next one is served');
+  client.socket.destroy();
+});
 
 /** A request of the same session on another connection. */
 async function requireServed(): Promise<void> {

@@ -92,15 +92,13 @@ async function run(invocation: Invocation): Promise<number> {
   process.umask(0o077);
   const config = loadConfig({ env: invocation.env, flags: invocation.textFlags, cwd: invocation.cwd });
   // Loaded here, so that the other commands start without the weight of the daemon.
-  const [{ keepObjectsYoung, widenStreams }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] =
-    await Promise.all([
-      import('../daemon/heap.ts'),
-      import('../daemon/daemon.ts'),
-      import('../daemon/worker.ts'),
-      import('../daemon/logger.ts'),
-    ]);
+  const [{ keepObjectsYoung }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] = await Promise.all([
+    import('../daemon/heap.ts'),
+    import('../daemon/daemon.ts'),
+    import('../daemon/worker.ts'),
+    import('../daemon/logger.ts'),
+  ]);
   keepObjectsYoung();
-  widenStreams();
   const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   failOnUncaught(logger);
   if (isWorkerProcess()) {

@@ -1,7 +1,5 @@
-// How the process is run: settings of V8 and of Node's streams that a proxy's way of working needs.
-import { setDefaultHighWaterMark } from 'node:stream';
+// How the heap of the process is run: one setting of V8 that a proxy's way of allocating needs.
 import { setFlagsFromString } from 'node:v8';
-import { STREAM_BUFFER_BYTES } from '../model/limits.ts';
 
 /**
  * Keeps new objects in the young generation. V8 remembers which places in the code make objects that live long, and then
@@ -11,13 +9,4 @@ import { STREAM_BUFFER_BYTES } from '../model/limits.ts';
  */
 export function keepObjectsYoung(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
-}
-
-/**
- * Node.js 20 asks a source to pause after 16 KiB, which one TLS record fills: each of a long body's costs two turns of
- * the event loop and a change of what it waits for. Later versions have the same number as here. To be called before
- * any socket is made.
- */
-export function widenStreams(): void {
-  setDefaultHighWaterMark(false, STREAM_BUFFER_BYTES);
 }

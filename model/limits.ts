@@ -33,7 +33,6 @@ export const HEADER_FIELDS_MAX = 1000;
 export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
 export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
-export const STREAM_BUFFER_BYTES = 64 * KIB;
 /** What a client may send on one stream before anybody has read it; so much can a stalled upload hold. */
 export const HTTP2_CLIENT_STREAM_WINDOW_BYTES = 256 * KIB;
 /** The same on all streams of a client's connection together, before the runtime has taken it off the connection. */

@@ -30,6 +30,8 @@ export const AUDIT_STREAMS_MAX = 64;
 // Data plane: sizes
 export const HEADER_BLOCK_BYTES_MAX = 64 * KIB;
 export const HEADER_FIELDS_MAX = 1000;
+/** Bytes of the requests that wait on one HTTP/1.x connection; as many again are read ahead of the parser. */
+export const PIPELINED_BYTES_MAX = 64 * KIB;
 export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
 export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
@@ -62,6 +64,8 @@ export const TUNNELS_PER_SESSION_MAX = 512;
 export const TUNNELS_MAX = 10_000;
 export const UNAUTHENTICATED_SOCKETS_MAX = 1024;
 export const SESSION_REQUESTS_DEFAULT_MAX = 2048;
+/** Requests that a client may send ahead on one HTTP/1.x connection; the next ones stay unread. */
+export const PIPELINED_REQUESTS_MAX = 16;
 /** Denials in a row suspend a session at its limit; so many times the limit within the window do too. */
 export const DENIAL_TOTAL_FACTOR = 3;
 export const DENIAL_WINDOW_MS = 60_000;

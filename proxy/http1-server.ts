@@ -5,6 +5,7 @@ import { HEADER_BLOCK_BYTES_MAX } from '../model/limits.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { recordMalformed } from './audit-trail.ts';
 import { asksForWebSocket, createHttp1Exchange, isClosing } from './http1-exchange.ts';
+import { Http1Intake } from './http1-intake.ts';
 import { discard } from './linger.ts';
 import type { Pipeline } from './pipeline.ts';
 import { answerAndClose } from './raw-reply.ts';
@@ -24,12 +25,18 @@ export const STRICT_SERVER_OPTIONS = {
   requestTimeout: 0,
 } as const;
 
-const tunnels = new WeakMap<Duplex, Tunnel>();
+/** A connection that the server has. */
+interface Connection {
+  readonly tunnel: Tunnel;
+  readonly intake: Http1Intake;
+}
 
-function tunnelOf(socket: Duplex): Tunnel {
-  const tunnel = tunnels.get(socket);
-  if (tunnel === undefined) throw new Error('A request came by a connection that is no tunnel.');
-  return tunnel;
+const connections = new WeakMap<Duplex, Connection>();
+
+function connectionOf(socket: Duplex): Connection {
+  const connection = connections.get(socket);
+  if (connection === undefined) throw new Error('A request came by a connection that is no tunnel.');
+  return connection;
 }
 
 /** The answer to bytes that Node's parser refused; null when the connection is past answering. */
@@ -79,34 +86,37 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
   const server: Server = createServer(STRICT_SERVER_OPTIONS);
   // Node drops fields past its own limit silently; ours is counted in http1-exchange.ts.
   server.maxHeadersCount = 0;
-  const refused = new WeakSet<Duplex>();
   const serve = (socket: Duplex, tunnel: Tunnel): void => {
-    tunnels.set(socket, tunnel);
     server.emit('connection', socket);
+    const intake = new Http1Intake(socket, ports.clock);
+    connections.set(socket, { tunnel, intake });
+    tunnel.intake = intake;
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
-    const tunnel = tunnelOf(request.socket);
-    // What was pipelined behind a request that was refused for its framing may be a part of it.
-    if (refused.has(request.socket) || isClosing(request.socket)) return;
+    const { tunnel, intake } = connectionOf(request.socket);
+    intake.begin(request, response);
+    if (isClosing(request.socket)) return intake.discard();
     try {
       void pipeline.run(tunnel, createHttp1Exchange(request, response, request.socket));
     } catch (error) {
       const known = toKeyveilError(error);
       recordMalformed(ports, tunnel, { error: known, httpVersion: '1.1' });
-      refused.add(request.socket);
+      // What was pipelined behind a request that was refused for its framing may be a part of it.
+      intake.discard();
       discard(request);
       inOrder(request.socket, tunnel, () => answerAndClose(request.socket, known, tunnel.authority.host));
     }
   };
   const onUpgrade = (request: IncomingMessage, socket: Duplex, rest: Buffer): void => {
-    const tunnel = tunnelOf(socket);
+    const { tunnel, intake } = connectionOf(socket);
+    const unread = Buffer.concat([rest, intake.release()]);
     inOrder(socket, tunnel, () => {
       if (asksForWebSocket(request)) {
-        upgradeToWebSocket({ pipeline, tunnel, request, socket, rest });
+        upgradeToWebSocket({ pipeline, tunnel, request, socket, rest: unread });
         return;
       }
       // A server that takes over knows nothing of the answers that its predecessor still owes.
-      requeueWithoutUpgrade(request, socket, rest);
+      requeueWithoutUpgrade(request, socket, unread);
       serve(socket, tunnel);
     });
   };
@@ -116,7 +126,8 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
   server.on('checkExpectation', onRequest);
   server.on('upgrade', onUpgrade);
   server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
-    const tunnel = tunnelOf(socket);
+    const { tunnel, intake } = connectionOf(socket);
+    intake.release();
     const error = new KeyveilError(
       'connect_not_allowed',
       'CONNECT inside a tunnel is not allowed. Open it at the proxy.',
@@ -125,7 +136,8 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     inOrder(socket, tunnel, () => answerAndClose(socket, error, tunnel.authority.host));
   });
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Duplex) => {
-    const tunnel = tunnelOf(socket);
+    const { tunnel, intake } = connectionOf(socket);
+    intake.discard();
     const error = describeParserError(cause);
     // In the middle of a request its own record tells; an answer now would be taken for the answer to that one.
     if (error === null || tunnel.openRequests > 0) return void socket.destroy();

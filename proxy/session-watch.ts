@@ -80,10 +80,12 @@ export class SessionWatch {
     const now = clock.now();
     for (const tunnel of registry.all()) {
       if (tunnel.isRelay || tunnel.openRequests > 0) continue;
-      const isHeadArriving = !tunnel.isMultiplexed && tunnel.bytesRead > tunnel.idleBytesRead;
-      const limitMs = isHeadArriving ? settings.requestHeadersTimeoutMs : settings.tunnelIdleTimeoutMs;
+      const headSince = tunnel.intake?.headSince ?? null;
+      // A head may have begun behind the request before.
+      const since = headSince === null ? tunnel.idleSince : Math.max(headSince, tunnel.idleSince);
+      const limitMs = headSince === null ? settings.tunnelIdleTimeoutMs : settings.requestHeadersTimeoutMs;
       // A clock that was set back must not keep a connection for longer.
-      if (Math.abs(now - tunnel.idleSince) > limitMs) tunnel.cut('idle_timeout');
+      if (Math.abs(now - since) > limitMs) tunnel.cut('idle_timeout');
     }
   }
 }

@@ -53,7 +53,6 @@ export async function serveTunnel(opened: OpenedTunnel, servers: TunnelServers, 
 
 function markIdle(tunnel: Tunnel, ports: ProxyPorts): void {
   tunnel.idleSince = ports.clock.now();
-  tunnel.idleBytesRead = tunnel.bytesRead;
 }
 
 function refuse(opened: OpenedTunnel, ports: ProxyPorts, reason: ConnectionReason): void {

@@ -26,9 +26,9 @@ export class Tunnel {
   openRequests = 0;
   /** When the last request ended, or the tunnel opened; milliseconds of the clock. */
   idleSince: number;
-  /** Bytes read from the client when the tunnel became idle: more than that means that a head is arriving. */
-  idleBytesRead = 0;
-  /** True where one connection carries many streams, whose frames are no sign of a request's head. */
+  /** Tells whether a head is arriving; null where nothing can be told of it. */
+  intake: { readonly headSince: number | null } | null = null;
+  /** True where one connection carries many requests at once. */
   isMultiplexed = false;
   /** True for bytes relayed unread: neither idle nor head times apply. */
   isRelay = false;
@@ -75,7 +75,6 @@ export class Tunnel {
     return (nowMs) => {
       this.openRequests -= 1;
       this.idleSince = nowMs;
-      this.idleBytesRead = this.bytesRead;
       if (this.#last === done) this.#last = null;
       settle();
     };

@@ -40,6 +40,8 @@ export interface TestProxy {
   readonly log: string[];
   readonly bodies: BodyResources;
   readonly spoolDirectory: string;
+  /** What is open now, as the metrics have it. */
+  readonly gauges: { tunnels: number; streams: number };
   /** Resolves with the next audit event. */
   nextEvent(): Promise<AuditEvent>;
   /** What the next reads give. */
@@ -81,16 +83,18 @@ const SETTINGS: ProxySettings = {
   tls: null,
 };
 
-const NO_METRICS: ProxyMetrics = {
-  request: () => undefined,
-  swap: () => undefined,
-  miss: () => undefined,
-  veil: () => undefined,
-  tunnels: () => undefined,
-  streams: () => undefined,
-  overhead: () => undefined,
-  unauthenticated: () => undefined,
-};
+function createGauges(gauges: TestProxy['gauges']): ProxyMetrics {
+  return {
+    request: () => undefined,
+    swap: () => undefined,
+    miss: () => undefined,
+    veil: () => undefined,
+    tunnels: (delta) => void (gauges.tunnels += delta),
+    streams: (delta) => void (gauges.streams += delta),
+    overhead: () => undefined,
+    unauthenticated: () => undefined,
+  };
+}
 
 /** Starts the data plane on a free port. */
 export async function startTestProxy(options: TestProxyOptions): Promise<TestProxy> {
@@ -101,6 +105,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
     log.push(`${message} ${fields.error instanceof Error ? String(fields.error.stack) : ''}`);
   };
   const root = await openRoot(createMemorySealedItems(), { clock, hostName: 'test' });
+  const gauges = { tunnels: 0, streams: 0 };
   const events: AuditEvent[] = [];
   const waiting: ((event: AuditEvent) => void)[] = [];
   let policy = adopt(options.policy);
@@ -118,7 +123,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
   const proxy = createProxy({
     clock,
     logger: { debug: note, info: note, warn: note, error: note },
-    metrics: NO_METRICS,
+    metrics: createGauges(gauges),
     audit: {
       record(event) {
         events.push(event);
@@ -160,6 +165,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
     log,
     bodies,
     spoolDirectory,
+    gauges,
     nextEvent: () => new Promise((resolve) => waiting.push(resolve)),
     setPolicy(next) {
       policy = adopt(next);

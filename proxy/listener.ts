@@ -7,13 +7,16 @@ import { KeyveilError } from '../model/errors.ts';
 import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
 import { headerValue, type Destination } from './exchange.ts';
+import { Http1Intake } from './http1-intake.ts';
 import { createHttp1Server, describeParserError, STRICT_SERVER_OPTIONS } from './http1-server.ts';
+import { isClosing } from './http1-exchange.ts';
 import { createHttp2Server } from './http2-server.ts';
 import { discard, lingerAfterAnswer } from './linger.ts';
 import { Pipeline } from './pipeline.ts';
-import { servePlainRequest } from './plain-request.ts';
+import { PlainRequests } from './plain-requests.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { answerError, toKeyveilError } from './responses.ts';
+import { countConnection, Refusal } from './session-connections.ts';
 import { SessionWatch } from './session-watch.ts';
 import type { ProxyPorts } from './settings.ts';
 import { serveTunnel, type OpenedTunnel, type TunnelServers } from './tunnel.ts';
@@ -35,7 +38,10 @@ export interface Proxy {
   idle(): Promise<void>;
   /** Looks at once for sessions that have ended. */
   settle(): Promise<void>;
+  /** Connections that count to a session. */
   readonly tunnelCount: number;
+  /** Connections that have not shown a session. */
+  readonly unauthenticatedCount: number;
   /** Closes everything and waits for it. */
   close(): Promise<void>;
 }
@@ -48,7 +54,11 @@ class ProxyServer implements Proxy {
   readonly #inner: TunnelServers;
   readonly #watch: SessionWatch;
   readonly #unauthenticated: UnauthenticatedSockets;
+  readonly #plain: PlainRequests;
   readonly #sockets = new Set<Socket>();
+  /** Connections to a port that speaks TLS whose handshake is under way, by their endpoints. */
+  readonly #handshakes = new Map<string, Socket>();
+  readonly #intakes = new WeakMap<Socket, Http1Intake>();
 
   constructor(ports: ProxyPorts) {
     this.#ports = ports;
@@ -60,14 +70,14 @@ class ProxyServer implements Proxy {
       http2: createHttp2Server(this.#pipeline, ports),
     };
     this.#watch = new SessionWatch({ ...ports, registry: this.#registry });
-    this.#unauthenticated = new UnauthenticatedSockets(ports);
+    const unauthenticated = new UnauthenticatedSockets(ports);
+    this.#unauthenticated = unauthenticated;
+    this.#plain = new PlainRequests({ registry: this.#registry, pipeline: this.#pipeline, unauthenticated, ports });
     this.#server =
       settings.tls === null
         ? createHttpServer(STRICT_SERVER_OPTIONS)
         : createHttpsServer({ ...STRICT_SERVER_OPTIONS, ...settings.tls, minVersion: 'TLSv1.2' });
     this.#server.maxHeadersCount = 0;
-    // Between plain requests a connection is as idle as a tunnel without one.
-    this.#server.keepAliveTimeout = settings.tunnelIdleTimeoutMs;
     this.#wire();
   }
 
@@ -75,10 +85,14 @@ class ProxyServer implements Proxy {
     return this.#registry.count;
   }
 
+  get unauthenticatedCount(): number {
+    return this.#unauthenticated.size;
+  }
+
   #wire(): void {
     const server = this.#server;
     server.on('connection', (socket: Socket) => this.#track(socket));
-    server.on('secureConnection', (socket: Socket) => this.#unauthenticated.add(socket));
+    server.on('secureConnection', (socket: Socket) => this.#onSecure(socket));
     server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
       void this.#onConnect(request, socket, head);
     });
@@ -88,6 +102,7 @@ class ProxyServer implements Proxy {
     server.on('checkContinue', onRequest);
     server.on('checkExpectation', onRequest);
     server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
+      this.#intakes.get(socket)?.discard();
       const error = describeParserError(cause);
       if (error === null) return void socket.destroy();
       this.#ports.metrics.request('refused', error.code);
@@ -103,14 +118,35 @@ class ProxyServer implements Proxy {
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
-    if (this.#ports.settings.tls === null) this.#unauthenticated.add(socket);
+    this.#unauthenticated.add(socket);
+    if (this.#ports.settings.tls === null) return this.#watchHeads(socket);
+    const endpoints = endpointsOf(socket);
+    this.#handshakes.set(endpoints, socket);
+    socket.once('close', () => this.#handshakes.delete(endpoints));
+  }
+
+  /** The handshake is over: the same place goes to the connection that Node gives instead. */
+  #onSecure(socket: Socket): void {
+    const raw = this.#handshakes.get(endpointsOf(socket));
+    if (raw !== undefined) this.#unauthenticated.admit(raw);
+    this.#unauthenticated.add(socket);
+    this.#watchHeads(socket);
+  }
+
+  #watchHeads(socket: Socket): void {
+    this.#intakes.set(socket, new Http1Intake(socket, this.#ports.clock));
   }
 
   async #onConnect(request: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
     socket.on('error', () => socket.destroy());
+    this.#unauthenticated.hear(socket);
+    const rest = this.#intakes.get(socket)?.release();
+    if (rest !== undefined && rest.length > 0) socket.unshift(rest);
     if (head.length > 0) socket.unshift(head);
     const authority = tryParseAuthority(request.url ?? '');
     try {
+      await this.#plain.finished(socket);
+      if (!socket.writable) return void socket.destroy();
       const opened = await this.#admit(request, socket, authority);
       if (opened !== null) void this.#serve(opened);
     } catch (error) {
@@ -130,7 +166,7 @@ class ProxyServer implements Proxy {
 
   /** Syntax, session, port, environment, address; then the 200. Null when the client has gone meanwhile. */
   async #admit(request: IncomingMessage, socket: Socket, authority: Authority | null): Promise<OpenedTunnel | null> {
-    const { policies, settings, audit, upstream, clock, metrics } = this.#ports;
+    const { policies, settings, audit, upstream, clock } = this.#ports;
     if (authority === null) {
       throw new KeyveilError(
         'bad_request',
@@ -139,28 +175,20 @@ class ProxyServer implements Proxy {
     }
     if (this.#pipeline.state.isDraining) throw new KeyveilError('shutting_down', 'Keyveil is shutting down.');
     const policy = await authenticate(policies, loginFieldOf(request.rawHeaders));
-    this.#unauthenticated.admit(socket);
     const tunnel = new Tunnel({ policy, authority, socket, nowMs: clock.now() });
     try {
+      await countConnection(tunnel, socket, { registry: this.#registry, ports: this.#ports });
+      this.#plain.leave(socket);
+      this.#unauthenticated.admit(socket);
       await audit.ready(policy.sessionId);
       requireAdmitted(policy, authority, settings);
       requireInterception(policy, settings);
-      this.#registry.add(tunnel);
-      await this.#enterGate(tunnel, socket);
     } catch (error) {
       throw new Refusal(error, policy.sessionId);
     }
-    if (socket.destroyed) {
-      this.#registry.remove(tunnel);
-      return null;
-    }
-    metrics.tunnels(1);
+    if (socket.destroyed) return null;
     const abortion = new AbortController();
-    socket.once('close', () => {
-      abortion.abort(CLIENT_GONE);
-      this.#registry.remove(tunnel);
-      metrics.tunnels(-1);
-    });
+    socket.once('close', () => abortion.abort(CLIENT_GONE));
     const destination: Destination = {
       sessionId: policy.sessionId,
       scheme: 'https',
@@ -177,39 +205,26 @@ class ProxyServer implements Proxy {
     return { tunnel, socket, destination };
   }
 
-  /** With several processes the primary counts too. */
-  async #enterGate(tunnel: Tunnel, socket: Socket): Promise<void> {
-    const { gate } = this.#ports;
-    if (gate === null) return;
-    try {
-      await gate.enter(tunnel.sessionId);
-    } catch (error) {
-      this.#registry.remove(tunnel);
-      throw error;
-    }
-    const leave = (): void => gate.leave(tunnel.sessionId);
-    if (socket.destroyed) leave();
-    else socket.once('close', leave);
-  }
-
   async #onRequest(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { registry, pipeline, ports } = { registry: this.#registry, pipeline: this.#pipeline, ports: this.#ports };
-    this.#unauthenticated.admit(request.socket);
+    const { socket } = request;
+    const intake = this.#intakes.get(socket);
+    if (intake === undefined) return void socket.destroy();
+    intake.begin(request, response);
+    if (isClosing(socket)) return intake.discard();
+    this.#unauthenticated.hear(socket);
     try {
-      await servePlainRequest(request, response, { registry, pipeline, ports });
+      await this.#plain.serve(request, response, intake);
     } catch (error) {
-      const known = this.#record(error, {
-        authority: null,
-        field: headerValue(request.rawHeaders, 'proxy-authorization'),
-      });
-      if (response.headersSent || response.destroyed) return void request.socket.destroy();
+      const field = headerValue(request.rawHeaders, 'proxy-authorization');
+      const known = this.#record(error, { authority: null, field });
+      if (response.headersSent || response.destroyed) return void socket.destroy();
       const answer = answerError(known, '');
       discard(request);
-      lingerAfterAnswer(request.socket);
+      lingerAfterAnswer(socket);
       // RFC 9110 section 15.5.8: after a 407 the client comes again, on this connection or on a new one.
       response.writeHead(answer.status, answer.reason, [...answer.headers, 'Connection', 'close']);
       response.end(answer.body);
-      this.#unauthenticated.count(request.socket, known);
+      this.#unauthenticated.count(socket, known);
     }
   }
 
@@ -276,14 +291,8 @@ class ProxyServer implements Proxy {
   }
 }
 
-/** A refusal of a session that is known, so that it is written to the audit log. */
-class Refusal extends Error {
-  readonly sessionId: string;
-
-  constructor(cause: unknown, sessionId: string) {
-    super('refused', { cause });
-    this.sessionId = sessionId;
-  }
+function endpointsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return [remoteAddress, remotePort, localAddress, localPort].join(' ');
 }
 
 /** Creates the data plane; nothing listens yet. */

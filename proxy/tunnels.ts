@@ -13,12 +13,12 @@ export interface TunnelOptions {
   readonly nowMs: number;
 }
 
-/** One client connection with an admitted destination: a CONNECT tunnel, or a plain request under way. */
+/** One client connection with an admitted destination: a CONNECT tunnel, or one that plain requests come by. */
 export class Tunnel {
   readonly sessionId: string;
-  readonly authority: Authority;
+  authority: Authority;
   /** SHA-256 of the token that it was opened with: after a rotation of the token it is cut. */
-  readonly tokenHash: Buffer;
+  tokenHash: Buffer;
   /** `https` once TLS was terminated here. */
   scheme: 'https' | 'http' = 'http';
   verifiedHost: string | null = null;
@@ -43,6 +43,13 @@ export class Tunnel {
     this.authority = options.authority;
     this.#socket = options.socket;
     this.idleSince = options.nowMs;
+  }
+
+  /** The next plain request of the connection, which may name another host. */
+  moveTo(next: Pick<TunnelOptions, 'policy' | 'authority' | 'nowMs'>): void {
+    this.tokenHash = next.policy.tokenHash;
+    this.authority = next.authority;
+    this.idleSince = next.nowMs;
   }
 
   /** Bytes that the client has sent on the connection. */

@@ -2,6 +2,7 @@
 import type { Socket } from 'node:net';
 import { KeyveilError } from '../model/errors.ts';
 import { createId } from '../model/ids.ts';
+import { Holders } from './holders.ts';
 import { LINGER_OVERLOADED_MS } from '../model/limits.ts';
 import { answerAndClose } from './raw-reply.ts';
 import type { ProxyPorts } from './settings.ts';
@@ -12,10 +13,20 @@ const ADDRESSES_MAX = 256;
 
 type Ports = Pick<ProxyPorts, 'settings' | 'audit' | 'metrics' | 'clock'>;
 
-/** Bounds the sockets without a session, and counts refused logins per minute and address. */
+interface Place {
+  readonly address: string;
+  readonly timer: NodeJS.Timeout;
+}
+
+/**
+ * Bounds the sockets without a session, and counts refused logins per minute and address. When all places are taken, the
+ * address that holds most of those that have asked for nothing yet gives the oldest of them up for a newcomer, so that a
+ * client alone at its address is not kept out, or thrown out, by one that opens many.
+ */
 export class UnauthenticatedSockets {
   readonly #ports: Ports;
-  readonly #timers = new Map<Socket, NodeJS.Timeout>();
+  readonly #places = new Map<Socket, Place>();
+  readonly #silent = new Holders<Socket>();
   readonly #counts = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
 
@@ -25,30 +36,49 @@ export class UnauthenticatedSockets {
     this.#timer.unref();
   }
 
-  /** A new connection: refused at the limit, closed when its CONNECT does not come in time. */
-  add(socket: Socket): void {
-    const { settings, metrics } = this.#ports;
-    if (this.#timers.size >= settings.unauthenticatedSocketsMax) {
-      metrics.request('refused', 'overloaded');
-      answerAndClose(
-        socket,
-        new KeyveilError('overloaded', 'Too many connections are waiting. Try again in a moment.'),
-        '',
-      );
-      // These are not counted, so they don't get the time that others have.
-      setTimeout(() => socket.destroy(), LINGER_OVERLOADED_MS).unref();
-      return;
-    }
-    const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);
-    timer.unref();
-    this.#timers.set(socket, timer);
-    socket.once('close', () => this.admit(socket));
+  get size(): number {
+    return this.#places.size;
   }
 
-  /** The connection has shown a session, or has sent a whole request. */
+  /** A new connection. It is closed when it has shown no session in time, whatever it has sent. */
+  add(socket: Socket): void {
+    const { settings, metrics } = this.#ports;
+    const address = socket.remoteAddress ?? 'unknown';
+    const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);
+    timer.unref();
+    this.#places.set(socket, { address, timer });
+    this.#silent.add(address, socket);
+    socket.once('close', () => this.admit(socket));
+    if (this.#places.size <= settings.unauthenticatedSocketsMax) return;
+    const closed = this.#silent.oldestOfMost();
+    metrics.request('refused', 'overloaded');
+    this.admit(closed ?? socket);
+    if (closed === undefined) this.#turnAway(socket);
+    else closed.destroy();
+  }
+
+  #turnAway(socket: Socket): void {
+    // Where the port speaks TLS there is nobody yet who could read an answer.
+    if (this.#ports.settings.tls !== null) return void socket.destroy();
+    const text = 'Too many connections are waiting. Try again in a moment.';
+    answerAndClose(socket, new KeyveilError('overloaded', text), '');
+    // These are not counted, so they don't get the time that others have.
+    setTimeout(() => socket.destroy(), LINGER_OVERLOADED_MS).unref();
+  }
+
+  /** The connection has sent the head of a request: it is not closed for a newcomer any more. */
+  hear(socket: Socket): void {
+    const place = this.#places.get(socket);
+    if (place !== undefined) this.#silent.delete(place.address, socket);
+  }
+
+  /** The connection has shown a session, which it counts to from now on. */
   admit(socket: Socket): void {
-    clearTimeout(this.#timers.get(socket));
-    this.#timers.delete(socket);
+    const place = this.#places.get(socket);
+    if (place === undefined) return;
+    clearTimeout(place.timer);
+    this.#places.delete(socket);
+    this.#silent.delete(place.address, socket);
   }
 
   /** Counts a refused login; other refusals are written by those who know the session. */
@@ -93,7 +123,6 @@ export class UnauthenticatedSockets {
   close(): void {
     clearInterval(this.#timer);
     this.flush();
-    for (const timer of this.#timers.values()) clearTimeout(timer);
-    this.#timers.clear();
+    for (const socket of this.#places.keys()) this.admit(socket);
   }
 }

@@ -127,8 +127,7 @@ class ProxyServer implements Proxy {
 
   /** The handshake is over: the same place goes to the connection that Node gives instead. */
   #onSecure(socket: Socket): void {
-    const raw = this.#handshakes.get(endpointsOf(socket));
-    if (raw !== undefined) this.#unauthenticated.admit(raw);
+    this.#unauthenticated.admit(this.#handshakes.get(endpointsOf(socket)) ?? socket);
     this.#unauthenticated.add(socket);
     this.#watchHeads(socket);
   }

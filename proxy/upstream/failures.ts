@@ -47,6 +47,24 @@ const TLS_REASONS: Readonly<Record<string, string>> = {
   ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL: 'it speaks neither HTTP/1.1 nor HTTP/2',
 };
 
+// RFC 9113 section 7, by code.
+const ERROR_NAMES = [
+  'NO_ERROR',
+  'PROTOCOL_ERROR',
+  'INTERNAL_ERROR',
+  'FLOW_CONTROL_ERROR',
+  'SETTINGS_TIMEOUT',
+  'STREAM_CLOSED',
+  'FRAME_SIZE_ERROR',
+  'REFUSED_STREAM',
+  'CANCEL',
+  'COMPRESSION_ERROR',
+  'CONNECT_ERROR',
+  'ENHANCE_YOUR_CALM',
+  'INADEQUATE_SECURITY',
+  'HTTP_1_1_REQUIRED',
+] as const;
+
 /** The `code` of a system or OpenSSL error; empty when it has none. */
 export function codeOf(error: unknown): string {
   if (typeof error !== 'object' || error === null || !('code' in error)) return '';
@@ -116,4 +134,9 @@ export function addressDenied(authority: Authority): KeyveilError {
     '(private, local, reserved, or one of Keyveil itself). ' +
     'An operator can admit a private range with KEYVEIL_ALLOWED_PRIVATE_CIDRS or allowed_private_cidrs of the environment.';
   return new KeyveilError('address_denied', text);
+}
+
+/** How an error code of HTTP/2 is called. */
+export function nameOfReset(code: number): string {
+  return ERROR_NAMES[code] ?? `error ${code}`;
 }

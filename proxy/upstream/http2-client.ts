@@ -1,6 +1,6 @@
 // HTTP/2 connections to upstreams, kept per session and origin, each with as many streams as its peer allows.
 import type { ClientHttp2Session, Settings } from 'node:http2';
-import { connect } from 'node:http2';
+import { connect, constants } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import { formatAuthority } from '../../model/authority.ts';
 import type { Cidr } from '../../model/ip-class.ts';
@@ -35,6 +35,7 @@ class Http2Connection implements Http2Carrier {
   readonly #idleTimer: NodeJS.Timeout;
   admittedUnder: readonly Cidr[];
   lastStreamId = Infinity;
+  wantsHttp1 = false;
   wasUsed = false;
   #isGone = false;
   #streamsMax = STREAMS_BEFORE_SETTINGS;
@@ -72,8 +73,9 @@ class Http2Connection implements Http2Carrier {
     this.session.on('remoteSettings', (settings: Settings) => {
       this.#streamsMax = settings.maxConcurrentStreams ?? Infinity;
     });
-    this.session.on('goaway', (_code: number, lastStreamId: number) => {
+    this.session.on('goaway', (code: number, lastStreamId: number) => {
       this.lastStreamId = lastStreamId;
+      this.wantsHttp1 = code === constants.NGHTTP2_HTTP_1_1_REQUIRED;
       this.#leave();
     });
     // Every stream hears of the session's end by its own `close`; without a listener the error would be thrown.

@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream';
 import type { Destination, RawHeaders, UpstreamExchange, UpstreamHandlers, UpstreamRequest } from '../exchange.ts';
 import { INTERIM_RESPONSES_MAX } from '../../model/limits.ts';
 import { noHeaders } from '../exchange.ts';
-import { protocolFailed, responseTimedOut } from './failures.ts';
+import { nameOfReset, protocolFailed, responseTimedOut } from './failures.ts';
 import { isReplayable } from './http1-request.ts';
 import type { Http2Probe } from './http2-probe.ts';
 import {
@@ -17,25 +17,7 @@ import {
   toHttp2Trailers,
 } from './http2-headers.ts';
 
-// RFC 9113 section 7, by code.
-const ERROR_NAMES = [
-  'NO_ERROR',
-  'PROTOCOL_ERROR',
-  'INTERNAL_ERROR',
-  'FLOW_CONTROL_ERROR',
-  'SETTINGS_TIMEOUT',
-  'STREAM_CLOSED',
-  'FRAME_SIZE_ERROR',
-  'REFUSED_STREAM',
-  'CANCEL',
-  'COMPRESSION_ERROR',
-  'CONNECT_ERROR',
-  'ENHANCE_YOUR_CALM',
-  'INADEQUATE_SECURITY',
-  'HTTP_1_1_REQUIRED',
-] as const;
-
-const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants;
+const { NGHTTP2_CANCEL, NGHTTP2_HTTP_1_1_REQUIRED, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants;
 
 /** What an exchange needs to know of its connection. */
 export interface Http2Carrier {
@@ -43,6 +25,8 @@ export interface Http2Carrier {
   readonly socket: Duplex;
   /** The last stream that the upstream says it has processed; Infinity until it goes away. */
   readonly lastStreamId: number;
+  /** Whether the upstream went away with HTTP_1_1_REQUIRED. */
+  readonly wantsHttp1: boolean;
   /** Whether a request before this one was answered here. */
   readonly wasUsed: boolean;
   /** The exchange is over. */
@@ -60,6 +44,10 @@ export interface Http2ExchangeInput {
   readonly responseTimeoutMs: number;
   /** Sends the request once more, on another connection. */
   readonly replay: (exchange: Http2Exchange, lostSocket: Duplex) => void;
+  /** The origin wants HTTP/1.1, from now on and for every request. */
+  readonly requireHttp1: () => void;
+  /** Sends the request once more by HTTP/1.1; gives what serves the request from then on, or null when it has failed. */
+  readonly replayByHttp1: (exchange: Http2Exchange, lostSocket: Duplex) => UpstreamExchange | null;
 }
 
 export class Http2Exchange implements UpstreamExchange {
@@ -67,6 +55,8 @@ export class Http2Exchange implements UpstreamExchange {
   isOver = false;
   #carrier: Http2Carrier | null = null;
   #stream: ClientHttp2Stream | null = null;
+  /** What serves the request in place of this, once the upstream has asked for HTTP/1.1. */
+  #successor: UpstreamExchange | null = null;
   #headTimer: NodeJS.Timeout | null = null;
   #hasHead = false;
   #interimCount = 0;
@@ -166,14 +156,15 @@ export class Http2Exchange implements UpstreamExchange {
   }
 
   pause(): void {
-    this.#stream?.pause();
+    (this.#successor ?? this.#stream)?.pause();
   }
 
   resume(): void {
-    this.#stream?.resume();
+    (this.#successor ?? this.#stream)?.resume();
   }
 
   abort(): void {
+    this.#successor?.abort();
     if (!this.isOver) this.#finish();
   }
 
@@ -234,21 +225,32 @@ export class Http2Exchange implements UpstreamExchange {
   };
 
   /**
-   * Once, for a request without a body of which nothing was processed: by the upstream's word (RFC 9113 section 8.7),
-   * or because a connection that was in use before died without a byte of the response and the method is idempotent.
+   * Once, for a request without a body of which nothing was processed: by the upstream's word (RFC 9113 section 8.7, and
+   * HTTP_1_1_REQUIRED of section 7), or because a connection that was in use before died without a byte of the response and the method is idempotent.
    */
   #replay(code: number): boolean {
     const { request } = this.input;
     const carrier = this.#carrier;
-    if (carrier === null || this.#hasReplayed || this.#hasHead || request.body.kind !== 'none') return false;
-    const isUnprocessed = code === NGHTTP2_REFUSED_STREAM || (this.#stream?.id ?? 0) > carrier.lastStreamId;
-    const isStale = this.#wasUsed && code === NGHTTP2_CANCEL && isReplayable(request);
-    if (!isUnprocessed && !isStale) return false;
+    if (carrier === null || this.#hasReplayed || this.#hasHead) return false;
+    const wantsHttp1 = code === NGHTTP2_HTTP_1_1_REQUIRED || carrier.wantsHttp1;
+    if (wantsHttp1) {
+      carrier.retire();
+      this.input.requireHttp1();
+    }
+    if (request.body.kind !== 'none' || !(wantsHttp1 || this.#isUntouched(code, carrier))) return false;
     this.#hasReplayed = true;
     const { socket } = carrier;
     this.#detach();
-    this.input.replay(this, socket);
+    if (wantsHttp1) this.#successor = this.input.replayByHttp1(this, socket);
+    else this.input.replay(this, socket);
     return true;
+  }
+
+  #isUntouched(code: number, carrier: Http2Carrier): boolean {
+    if (code === NGHTTP2_REFUSED_STREAM || (this.#stream?.id ?? 0) > carrier.lastStreamId) return true;
+    // The runtime ends the streams of a connection that is gone with the code that an upstream may send as well.
+    const isLost = code === NGHTTP2_CANCEL && carrier.session.destroyed;
+    return isLost && this.#wasUsed && isReplayable(this.input.request);
   }
 
   #awaitHead(): void {
@@ -288,8 +290,4 @@ export class Http2Exchange implements UpstreamExchange {
     if (stream !== null && !stream.closed && (!this.#hasSeenEnd || !this.#isRequestSent)) stream.close(NGHTTP2_CANCEL);
     if (stream?.isPaused() === true) stream.resume();
   }
-}
-
-function nameOfReset(code: number): string {
-  return ERROR_NAMES[code] ?? `error ${code}`;
 }

@@ -3,7 +3,6 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { formatAuthority } from '../../model/authority.ts';
 import { KeyveilError } from '../../model/errors.ts';
-import { ORIGINS_REMEMBERED_MAX } from '../../model/limits.ts';
 import type { Destination, Upstream, UpstreamExchange, UpstreamRequest, UpstreamRequestOptions } from '../exchange.ts';
 import type { Connector } from './connector.ts';
 import { codeOf, givenUp, protocolFailed } from './failures.ts';
@@ -15,6 +14,7 @@ import { serialiseRequestHead } from './http1-request.ts';
 import { Http2Pool } from './http2-client.ts';
 import { Http2Exchange } from './http2-exchange.ts';
 import type { ProbeTimes } from './http2-probe.ts';
+import { OriginVersions } from './origin-versions.ts';
 import { SessionSockets } from './session-sockets.ts';
 import type { AlpnProtocol, TlsConnector } from './tls.ts';
 
@@ -27,16 +27,13 @@ export interface PooledUpstreamParts {
   readonly probeTimes?: ProbeTimes;
 }
 
-/** What is known of an origin's versions from its handshakes. */
-type Known = 'h2' | 'http/1.1' | 'h2-only';
-
 export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   readonly #connector: Connector;
   readonly #tls: TlsConnector;
   readonly #sockets = new SessionSockets();
   readonly #http1: Http1Pool;
   readonly #http2: Http2Pool;
-  readonly #known = new Map<string, Known>();
+  readonly #versions = new OriginVersions();
   /** Handshakes that may end in HTTP/2, by session and origin: others wait for them in place of making their own. */
   readonly #openings = new Map<string, Promise<void>>();
   #isClosed = false;
@@ -77,12 +74,12 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
 
   async speaksHttp2(destination: Destination, signal: AbortSignal): Promise<boolean> {
     if (destination.scheme === 'http') return false;
-    const known = this.#known.get(formatAuthority(destination.authority));
-    if (known !== undefined) return known !== 'http/1.1';
+    const known = this.#versions.of(destination);
+    if (known !== undefined) return known === 'h2' || known === 'h2-only';
     const socket = await this.#openTls(destination, ['h2', 'http/1.1'], signal);
     const isHttp2 = socket.alpnProtocol === 'h2';
     socket.destroy();
-    this.#remember(destination, isHttp2 ? 'h2' : 'http/1.1');
+    this.#versions.remember(destination, isHttp2 ? 'h2' : 'http/1.1');
     return isHttp2;
   }
 
@@ -148,7 +145,7 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
       return await this.#startOnNew(exchange, options.signal);
     } catch (error) {
       if (!isHttp2Only(error) || request.upgrade !== undefined) throw error;
-      this.#remember(destination, 'h2-only');
+      this.#versions.remember(destination, 'h2-only');
       return this.#startHttp2(this.#http2Exchange(destination, request, options), options);
     }
   }
@@ -173,13 +170,10 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
 
   // ---- HTTP/2
 
-  #wantsHttp2(
-    { scheme, authority }: Destination,
-    request: UpstreamRequest,
-    { clientVersion }: UpstreamRequestOptions,
-  ): boolean {
-    if (scheme === 'http' || request.upgrade !== undefined) return false;
-    return clientVersion === '2' || (this.#known.size > 0 && this.#known.get(formatAuthority(authority)) === 'h2-only');
+  #wantsHttp2(destination: Destination, request: UpstreamRequest, { clientVersion }: UpstreamRequestOptions): boolean {
+    if (destination.scheme === 'http' || request.upgrade !== undefined) return false;
+    const known = this.#versions.of(destination);
+    return known === 'h2-only' || (clientVersion === '2' && known !== 'http/1.1-required');
   }
 
   #http2Exchange(destination: Destination, request: UpstreamRequest, options: UpstreamRequestOptions): Http2Exchange {
@@ -187,7 +181,11 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     const replay = (exchange: Http2Exchange, lostSocket: Duplex): void => {
       if (!this.#refusesReplay(exchange, lostSocket)) this.#replayHttp2(exchange);
     };
-    return new Http2Exchange({ destination, request, handlers, responseTimeoutMs, replay });
+    const replayByHttp1 = (exchange: Http2Exchange, lostSocket: Duplex): UpstreamExchange | null =>
+      this.#refusesReplay(exchange, lostSocket) ? null : this.#replayByHttp1(exchange, options);
+    const requireHttp1 = (): void => this.#versions.remember(destination, 'http/1.1-required');
+    const input = { destination, request, handlers, responseTimeoutMs };
+    return new Http2Exchange({ ...input, replay, requireHttp1, replayByHttp1 });
   }
 
   #requestHttp2(
@@ -197,7 +195,7 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   ): UpstreamExchange | Promise<UpstreamExchange> {
     const exchange = this.#http2Exchange(destination, request, options);
     if (this.#http2.start(exchange)) return exchange;
-    if (this.#known.get(formatAuthority(destination.authority)) === 'http/1.1') {
+    if (this.#versions.of(destination) === 'http/1.1') {
       const plain = this.#http1Exchange(destination, request, options);
       if (this.#startOnIdle(plain)) return plain;
     }
@@ -212,7 +210,7 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
       await opening;
       if (options.signal.aborted) throw givenUp(destination.authority, options.signal.reason);
       if (this.#http2.start(exchange)) return exchange;
-      if (this.#known.get(formatAuthority(destination.authority)) === 'http/1.1') break;
+      if (this.#versions.of(destination) === 'http/1.1') break;
     }
     const opening = this.#openTls(destination, ['h2', 'http/1.1'], options.signal);
     const settled = opening.then(noop, noop);
@@ -220,11 +218,11 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     try {
       const socket = await opening;
       if (socket.alpnProtocol === 'h2') {
-        this.#learnHttp2(destination);
+        this.#versions.rememberHttp2(destination);
         this.#http2.startOn(socket, exchange);
         return exchange;
       }
-      this.#remember(destination, 'http/1.1');
+      this.#versions.remember(destination, 'http/1.1');
       const plain = this.#http1Exchange(destination, request, options);
       this.#startHttp1On(socket, plain);
       return plain;
@@ -247,6 +245,20 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
       });
   }
 
+  #replayByHttp1(exchange: Http2Exchange, options: UpstreamRequestOptions): UpstreamExchange | null {
+    const { destination, request } = exchange.input;
+    try {
+      const plain = this.#http1Exchange(destination, request, options);
+      this.#startOnNew(plain, new AbortController().signal).catch((error: unknown) => {
+        plain.settleError(error as Error);
+      });
+      return plain;
+    } catch (error) {
+      exchange.settleError(error as Error);
+      return null;
+    }
+  }
+
   // ---- both
 
   #refusesReplay(exchange: Http1Exchange | Http2Exchange, lostSocket: Duplex): boolean {
@@ -259,18 +271,6 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     return this.#sockets.open(destination.sessionId, signal, (opening) =>
       this.#connector.openTls(destination, alpnProtocols, opening),
     );
-  }
-
-  // That it speaks nothing else was learned from its refusal of HTTP/1.1, and a handshake for both can't tell.
-  #learnHttp2(destination: Destination): void {
-    if (this.#known.get(formatAuthority(destination.authority)) !== 'h2-only') this.#remember(destination, 'h2');
-  }
-
-  #remember(destination: Destination, known: Known): void {
-    const key = formatAuthority(destination.authority);
-    this.#known.delete(key);
-    this.#known.set(key, known);
-    if (this.#known.size > ORIGINS_REMEMBERED_MAX) this.#known.delete(this.#known.keys().next().value as string);
   }
 }
 

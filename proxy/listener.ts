@@ -104,9 +104,8 @@ class ProxyServer implements Proxy {
     server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
       this.#intakes.get(socket)?.discard();
       const error = describeParserError(cause);
-      if (error === null) return void socket.destroy();
-      this.#ports.metrics.request('refused', error.code);
-      answerAndClose(socket, error, '');
+      if (error === null) socket.destroy();
+      else void this.#plain.refuseBytes(socket, error);
     });
   }
 

@@ -9,6 +9,7 @@ import { requireAuthority, splitAbsoluteTarget } from './destination-check.ts';
 import { createHttp1Exchange } from './http1-exchange.ts';
 import type { Http1Intake } from './http1-intake.ts';
 import type { Pipeline } from './pipeline.ts';
+import { answerAndClose } from './raw-reply.ts';
 import { countConnection } from './session-connections.ts';
 import type { ProxyPorts } from './settings.ts';
 import { Tunnel, type TunnelRegistry } from './tunnels.ts';
@@ -30,6 +31,7 @@ interface Connection {
   leave: (() => void) | null;
   /** The request that came last, until it has been answered. */
   last: Promise<void> | null;
+  request: IncomingMessage | null;
 }
 
 function destinationOf(request: IncomingMessage): Authority {
@@ -84,6 +86,7 @@ export class PlainRequests {
       if (connection.last === last) connection.last = null;
     });
     connection.last = last;
+    connection.request = request;
     if (before !== null) await before;
     // The answer before may have been the connection's last.
     if (!socket.writable || response.destroyed) return;
@@ -94,6 +97,18 @@ export class PlainRequests {
     if (socket.destroyed) return;
     // Port and environment are looked at there, where a refusal is recorded as any request's.
     await pipeline.run(tunnel, exchange);
+  }
+
+  /** Answers bytes that are no request: an answer at once would be taken for that of a request under way. */
+  async refuseBytes(socket: Socket, error: KeyveilError): Promise<void> {
+    const connection = this.#connections.get(socket);
+    // What is broken is the body of that one.
+    if (connection?.request?.complete === false && connection.last !== null) return void socket.destroy();
+    await this.finished(socket);
+    // The answer before may have been the connection's last.
+    if (!socket.writable) return;
+    this.#context.ports.metrics.request('refused', error.code);
+    answerAndClose(socket, error, '');
   }
 
   /** Resolves when what was asked on the connection so far is over. */
@@ -109,7 +124,7 @@ export class PlainRequests {
   #connectionOf(socket: Socket, intake: Http1Intake): Connection {
     let connection = this.#connections.get(socket);
     if (connection === undefined) {
-      connection = { socket, intake, tunnel: null, leave: null, last: null };
+      connection = { socket, intake, tunnel: null, leave: null, last: null, request: null };
       this.#connections.set(socket, connection);
     }
     return connection;

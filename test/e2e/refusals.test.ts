@@ -1,4 +1,4 @@
-// What is refused, over real sockets: CONNECT lines, destinations, framing, and clients that go away.
+// What is refused, over real sockets: CONNECT lines, destinations, and clients that go away.
 import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { connect as connectTcp } from 'node:net';
@@ -7,14 +7,6 @@ import { createTestAuthority } from '../support/test-authority.ts';
 import { readAll, readHead, startTestDaemon, type TestDaemon, type TestSession } from '../support/daemon.ts';
 import { startUpstream, type TestUpstream } from '../support/upstream.ts';
 
-interface FramingCase {
-  readonly name: string;
-  readonly request_base64: string;
-}
-
-const framing = JSON.parse(
-  readFileSync(new URL('../vectors/framing.json', import.meta.url), 'utf8'),
-) as readonly FramingCase[];
 const hosts = JSON.parse(readFileSync(new URL('../vectors/hosts.json', import.meta.url), 'utf8')) as {
   authorities_invalid: string[];
 };
@@ -99,24 +91,6 @@ test('a CONNECT inside a tunnel is a 405', async (t) => {
   tls.write('CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n');
   t.match(await readHead(tls), /^HTTP\/1\.1 405 /);
   tls.destroy();
-});
-
-test('ambiguous framing is refused, no whole request reaches the upstream, and nothing is served after it', async (t) => {
-  for (const { name, request_base64: text } of framing) {
-    api.received.length = 0;
-    const tls = await keyveil.tunnel(session, 'api.test:443');
-    tls.write(
-      Buffer.concat([Buffer.from(text, 'base64'), Buffer.from('GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n')]),
-    );
-    const answer = await readAll(tls);
-    t.match(answer, /^(?:HTTP\/1\.1 4(?:00|21) |$)/, name);
-    t.equal((answer.match(/HTTP\/1\.1 /g) ?? []).length <= 1, true, `${name}: one answer at most`);
-    t.same(
-      api.received.map(({ url }) => url),
-      [],
-      name,
-    );
-  }
 });
 
 test('a request outside of a tunnel must be an absolute http URL', async (t) => {

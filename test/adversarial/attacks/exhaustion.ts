@@ -166,8 +166,9 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
   name: 'resource exhaustion',
   cases: [
     {
-      name: 'more sockets without a session than there is room for',
-      expected: /^HTTP\/1\.1 503 [^]*"code":"overloaded"/,
+      name: 'more silent sockets than there is room for',
+      // The oldest of them make room.
+      expected: /^$/,
       async attack({ proxy }) {
         const sockets = Array.from({ length: PLANE_LIMITS.unauthenticatedSocketsMax * 3 }, () =>
           connectTcp(proxy.port, '127.0.0.1'),

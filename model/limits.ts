@@ -88,7 +88,7 @@ export const THREAD_POOL_SIZE_DEFAULT = 4; // the runtime's own
 export const THREAD_POOL_SIZE_OF_WORKERS = 32;
 export const RESOLVE_IN_FLIGHT_MAX = 16;
 /** One session gets a part of those: a name server of its own making can hold each of them for long. */
-export const RESOLVE_SESSION_SHARE = 1 / 4;
+export const RESOLVE_SESSION_SHARE_PERCENT = 25;
 export const RESOLVE_QUEUE_PER_SESSION_MAX = 512;
 export const DIAL_ADDRESSES_MAX = 16;
 export const INTERIM_RESPONSES_MAX = 100;

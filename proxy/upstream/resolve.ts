@@ -4,7 +4,7 @@ import { lookup as systemLookup } from 'node:dns';
 import {
   RESOLVE_IN_FLIGHT_MAX,
   RESOLVE_QUEUE_PER_SESSION_MAX,
-  RESOLVE_SESSION_SHARE,
+  RESOLVE_SESSION_SHARE_PERCENT,
   RESOLVE_TIMEOUT_MS,
   THREAD_POOL_SIZE_DEFAULT,
 } from '../../model/limits.ts';
@@ -84,7 +84,7 @@ class FairResolver {
     this.#limits = {
       timeoutMs: RESOLVE_TIMEOUT_MS,
       inFlightMax,
-      inFlightPerSessionMax: Math.max(1, Math.floor(inFlightMax * RESOLVE_SESSION_SHARE)),
+      inFlightPerSessionMax: Math.max(1, Math.floor((inFlightMax * RESOLVE_SESSION_SHARE_PERCENT) / 100)),
       queuePerSessionMax: RESOLVE_QUEUE_PER_SESSION_MAX,
       ...limits,
     };

@@ -117,6 +117,15 @@ test('a row of an older system can be read and archived, not updated', async (t)
   t.ok((await credentials.archive(vault.id, made.id)).archivedAt);
 });
 
+test('a row that has lost its value is mounted, as one that can not be opened is', async (t) => {
+  const vault = await vaults.create({ displayName: 'v', metadata: {} });
+  const made = await credentials.create(newCredential(vault.id));
+  byHand.prepare('UPDATE credentials SET sealed_value = NULL, sealing_key = NULL WHERE id = ?').run(made.id);
+  const { session } = await sessions.create(newSession([vault.id]), SESSION_SETTINGS);
+  t.match(session.mounts, [{ secretName: 'API_KEY', credentialId: made.id }]);
+  t.strictSame(session.warnings, [], 'no length is known to warn of');
+});
+
 test('environments merge networking and are not deleted under an active session', async (t) => {
   const made = await environments.create({
     name: 'e',

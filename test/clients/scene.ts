@@ -78,9 +78,12 @@ async function runProgram(command: Command, env: Record<string, string>, onLine:
     env,
     ...(command.cwd === undefined ? {} : { cwd: command.cwd }),
     stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: RUN_TIMEOUT_MS,
-    killSignal: 'SIGKILL',
+    // A group of its own: what a program has started holds its output open, and ends with it.
+    detached: true,
   });
+  const timer = setTimeout(() => {
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+  }, RUN_TIMEOUT_MS);
   const lines: string[] = [];
   const errors: Buffer[] = [];
   createInterface({ input: child.stdout }).on('line', (line) => {
@@ -93,7 +96,7 @@ async function runProgram(command: Command, env: Record<string, string>, onLine:
     child.once('close', (code) =>
       resolve({ code, stdout: lines.join('\n'), stderr: Buffer.concat(errors).toString() }),
     );
-  });
+  }).finally(() => clearTimeout(timer));
 }
 
 /** Starts everything; `route` serves what is not the upstream's own. */

@@ -1,9 +1,10 @@
 // keyveil serve: the daemon, until a signal ends it.
 import { performance } from 'node:perf_hooks';
 import { knownFlags } from '../daemon/config-source.ts';
-import { loadConfig } from '../daemon/config.ts';
+import { forgetSecretVariables, loadConfig } from '../daemon/config.ts';
 import { SETTINGS } from '../daemon/config-schema.ts';
 import { flagOf } from '../daemon/config-setting.ts';
+import { keepInspectorShut, keepMemoryOutOfCores } from '../daemon/core-dumps.ts';
 import type { Daemon } from '../daemon/daemon.ts';
 import type { Logger } from '../model/ports.ts';
 import type { Command, CommandFlag, Invocation } from './command.ts';
@@ -89,8 +90,11 @@ async function serveUntilSignal(daemon: Daemon, logger: Logger): Promise<void> {
 }
 
 async function run(invocation: Invocation): Promise<number> {
+  const coreWarnings = keepMemoryOutOfCores();
+  keepInspectorShut();
   process.umask(0o077);
   const config = loadConfig({ env: invocation.env, flags: invocation.textFlags, cwd: invocation.cwd });
+  forgetSecretVariables();
   // Loaded here, so that the other commands start without the weight of the daemon.
   const [{ keepObjectsYoung }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] = await Promise.all([
     import('../daemon/heap.ts'),
@@ -105,6 +109,7 @@ async function run(invocation: Invocation): Promise<number> {
     await runWorker(config, logger);
     return 0;
   }
+  for (const warning of coreWarnings) logger.warn({}, warning);
   const daemon = await startDaemon(config, { logger });
   const { proxyAddress, adminAddress, socketPath } = daemon;
   logger.info({ address: proxyAddress.address, port: proxyAddress.port }, 'The proxy listens');

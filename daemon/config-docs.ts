@@ -16,8 +16,13 @@ flag but the one for the file, since arguments can be read by every user of a ma
 
 Sizes are bytes, or numbers with \`KiB\`, \`MiB\`, \`GiB\` or \`TiB\`. Lists are separated by commas.
 
-The start is refused under \`NODE_TLS_REJECT_UNAUTHORIZED=0\`, under \`SSLKEYLOGFILE\`, and with the Node.js options
-\`--tls-keylog\` and \`--insecure-http-parser\`: each of them would undo a guarantee.
+The start is refused under \`NODE_TLS_REJECT_UNAUTHORIZED=0\`, \`SSLKEYLOGFILE\`, \`NODE_DEBUG\` and \`NODE_DEBUG_NATIVE\`, and
+with these options of Node.js, in \`NODE_OPTIONS\` too: \`--tls-keylog\`, \`--trace-tls\`, \`--insecure-http-parser\`,
+\`--inspect\` (\`-brk\`, \`-wait\`), \`--report-on-fatalerror\`, \`--report-on-signal\`, \`--report-uncaught-exception\`,
+\`--heapsnapshot-signal\`, \`--heapsnapshot-near-heap-limit\`. Each of them would undo a guarantee.
+
+\`keyveil serve\` takes its secrets out of its environment once it has read them: no program that it starts has them. What
+the system shows of the start itself (\`/proc/PID/environ\`, to the same user) keeps them; a file does not have that.
 `;
 
 function defaultOf(setting: Setting<unknown>): string {

@@ -14,6 +14,7 @@ import {
   type ConfigSources,
   type Variables,
 } from './config-source.ts';
+import { refuseUnsafeRuntime } from './unsafe-runtime.ts';
 
 /** A certificate chain and its key, checked against each other. */
 interface TlsIdentity {
@@ -54,29 +55,18 @@ export function processEnvironment(): Variables {
   return process.env;
 }
 
-function sourcesOf(options: LoadOptions): ConfigSources {
-  return { env: options.env ?? process.env, flags: options.flags ?? {}, cwd: options.cwd ?? process.cwd() };
+/**
+ * Removes the secrets from this process's environment once they are read: the programs that it starts, worker processes
+ * included, and whatever prints its environment never have them.
+ */
+export function forgetSecretVariables(): void {
+  for (const { variable, isSecret } of Object.values(SETTINGS)) {
+    if (isSecret) Reflect.deleteProperty(process.env, variable);
+  }
 }
 
-// Whatever would undo verified TLS, write its keys to a file, or loosen the parser that framing checks rely on.
-function refuseUnsafeRuntime(env: Variables, execArgv: readonly string[]): void {
-  if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
-    throw new StartError(
-      'NODE_TLS_REJECT_UNAUTHORIZED=0 turns the verification of upstreams off: unset it, and name a private CA by KEYVEIL_UPSTREAM_CA_FILE=/path/ca.pem',
-    );
-  }
-  if (env['SSLKEYLOGFILE'] !== undefined && env['SSLKEYLOGFILE'] !== '') {
-    throw new StartError('SSLKEYLOGFILE asks for a log of TLS keys, which would give away every secret: unset it');
-  }
-  const options = [...execArgv, ...(env['NODE_OPTIONS'] ?? '').split(/\s+/)];
-  for (const [name, harm] of [
-    ['--tls-keylog', 'logs TLS keys, which would give away every secret'],
-    ['--insecure-http-parser', 'loosens the parser that keeps requests from being smuggled'],
-  ] as const) {
-    if (options.some((option) => option.replaceAll('"', '').replaceAll('_', '-').split('=')[0] === name)) {
-      throw new StartError(`${name} (an option of Node.js, perhaps in NODE_OPTIONS) ${harm}: remove it`);
-    }
-  }
+function sourcesOf(options: LoadOptions): ConfigSources {
+  return { env: options.env ?? process.env, flags: options.flags ?? {}, cwd: options.cwd ?? process.cwd() };
 }
 
 // The runtime reads it by itself, and takes what is no number for its default.

@@ -195,6 +195,7 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
       : createWorkerHost({
           count: config.workers,
           threadPoolSize: config.threadPoolSize,
+          keys: config,
           logger,
           denials,
           adminAddress: () => adminAddress as AddressInfo,

@@ -7,6 +7,7 @@ import { StartError } from '../model/errors.ts';
 import { THREAD_POOL_SIZE_OF_WORKERS } from '../model/limits.ts';
 import type { Logger } from '../model/ports.ts';
 import type { DenialSink } from '../proxy/denials.ts';
+import type { Config } from './config.ts';
 import type { MetricsSnapshot } from './metrics.ts';
 import type { PlaneHost } from './plane-host.ts';
 import { TunnelCounts } from './tunnel-counts.ts';
@@ -20,6 +21,7 @@ export interface WorkerHostOptions {
   readonly count: number;
   /** As it was set for this process; null where it was not. */
   readonly threadPoolSize: number | null;
+  readonly keys: Pick<Config, 'masterKey' | 'masterKeysPrevious'>;
   readonly logger: Logger;
   readonly adminAddress: () => AddressInfo;
   readonly denials: DenialSink;
@@ -74,10 +76,21 @@ class WorkerHost implements PlaneHost {
     if (worker.isConnected()) worker.send(message);
   }
 
+  #startMessage(): PrimaryMessage {
+    const { adminAddress, keys } = this.#options;
+    return {
+      kind: 'start',
+      adminAddress: adminAddress(),
+      ticketKeys: this.#ticketKeys,
+      masterKey: keys.masterKey?.reveal() ?? null,
+      masterKeysPrevious: keys.masterKeysPrevious?.map((key) => key.reveal()) ?? null,
+    };
+  }
+
   #onMessage(worker: Worker, message: WorkerMessage): void {
     switch (message.kind) {
       case 'ready':
-        this.#send(worker, { kind: 'start', adminAddress: this.#options.adminAddress(), ticketKeys: this.#ticketKeys });
+        this.#send(worker, this.#startMessage());
         return;
       case 'listening':
         this.#onListening?.(worker, message.address);

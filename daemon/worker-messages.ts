@@ -1,4 +1,4 @@
-// What the primary process and its workers say to each other. Nothing of it is a secret but the ticket keys.
+// What the primary process and its workers say to each other. Nothing of it is a secret but the keys at the start.
 import type { AddressInfo } from 'node:net';
 import type { MetricsSnapshot } from './metrics.ts';
 
@@ -21,6 +21,9 @@ export type PrimaryMessage =
       readonly adminAddress: AddressInfo;
       /** Shared, so that a client can resume its TLS session at another worker. */
       readonly ticketKeys: Buffer;
+      /** As they were configured, bytes; the environment of a worker has none. */
+      readonly masterKey: Buffer | null;
+      readonly masterKeysPrevious: readonly Buffer[] | null;
     }
   | { readonly kind: 'metrics'; readonly id: number }
   | { readonly kind: 'ca-changed' }

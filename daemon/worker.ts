@@ -5,6 +5,7 @@ import { createLeafCache } from '../ca/leaf-cache.ts';
 import { openRoot } from '../ca/root.ts';
 import { KeyveilError, StartError } from '../model/errors.ts';
 import type { Logger, TunnelGate } from '../model/ports.ts';
+import { Secret } from '../model/secret.ts';
 import type { DenialSink } from '../proxy/denials.ts';
 import { Closers } from './closers.ts';
 import type { Config } from './config.ts';
@@ -67,6 +68,14 @@ interface RunningWorker {
   onMessage(message: PrimaryMessage): void;
 }
 
+function withKeys(config: Config, { masterKey, masterKeysPrevious }: StartMessage): Config {
+  return {
+    ...config,
+    masterKey: masterKey === null ? null : Secret.fromBytes(masterKey),
+    masterKeysPrevious: masterKeysPrevious?.map((key) => Secret.fromBytes(key)) ?? null,
+  };
+}
+
 async function start(
   config: Config,
   logger: Logger,
@@ -120,7 +129,7 @@ export async function runWorker(config: Config, logger: Logger): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const begin = async (message: StartMessage): Promise<void> => {
       try {
-        worker = await start(config, logger, { message, closers });
+        worker = await start(withKeys(config, message), logger, { message, closers });
         const address = await worker.plane.listen().catch((error: unknown) => {
           throw explainListenError(error, config.proxyListen, 'KEYVEIL_PROXY_LISTEN');
         });

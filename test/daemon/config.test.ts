@@ -319,6 +319,18 @@ void t.test('a runtime that would undo a guarantee refuses the start', async (t)
     [{}, ['--tls-keylog=/tmp/keys'], /^--tls-keylog/],
     [{ NODE_OPTIONS: '--insecure-http-parser' }, [], /^--insecure-http-parser/],
     [{}, ['--insecure_http_parser'], /^--insecure-http-parser/],
+    [{}, ['--trace-tls'], /^--trace-tls/],
+    [{ NODE_DEBUG: 'stream' }, [], /^NODE_DEBUG makes/],
+    [{ NODE_DEBUG_NATIVE: 'tls' }, [], /^NODE_DEBUG_NATIVE makes/],
+    [{}, ['--inspect'], /^--inspect .*inspector/],
+    [{ NODE_OPTIONS: '--inspect=127.0.0.1:0' }, [], /^--inspect .*inspector/],
+    [{}, ['--inspect-brk=9229'], /^--inspect-brk /],
+    [{}, ['--inspect_wait'], /^--inspect-wait /],
+    [{ NODE_OPTIONS: '--report-on-fatalerror' }, [], /^--report-on-fatalerror .*environment/],
+    [{}, ['--report-on-signal'], /^--report-on-signal /],
+    [{}, ['--report_uncaught_exception'], /^--report-uncaught-exception /],
+    [{}, ['--heapsnapshot-signal=SIGUSR2'], /^--heapsnapshot-signal .*heap snapshot/],
+    [{ NODE_OPTIONS: '--heapsnapshot-near-heap-limit=2' }, [], /^--heapsnapshot-near-heap-limit /],
   ] as const) {
     t.match(
       failureOf(() => load(env, { execArgv })),
@@ -326,6 +338,7 @@ void t.test('a runtime that would undo a guarantee refuses the start', async (t)
     );
   }
   t.doesNotThrow(() => load({ NODE_TLS_REJECT_UNAUTHORIZED: '1', NODE_OPTIONS: '--enable-source-maps' }));
+  t.doesNotThrow(() => load({ NODE_DEBUG: '' }, { execArgv: ['--no-report-on-signal', '--cpu-prof'] }));
 });
 
 void t.test('an admin API beyond loopback needs TLS or the explicit word; a proxy beyond loopback warns', async (t) => {

@@ -1,23 +1,12 @@
 // One secret of each shape and every kind of token and key, through every feature and every error path: nothing of them
 // may lie anywhere afterwards. And the search itself is tried: what is leaked on purpose is found in every place.
-import { execFileSync } from 'node:child_process';
-import { createPrivateKey } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { test, type Test } from 'tap';
-import { Secret } from '../../model/secret.ts';
 import { openConnection } from '../../store/database.ts';
-import { createKeyRing } from '../../store/key-ring.ts';
-import { bindItem, unseal } from '../../store/seal.ts';
-import {
-  createCanarySecrets,
-  findLeaks,
-  keyNeedles,
-  textNeedles,
-  type Evidence,
-  type Needles,
-} from '../support/canary.ts';
+import { createCanarySecrets, findLeaks, textNeedles, type Evidence, type Needles } from '../support/canary.ts';
+import { keysOf, masterKeyIn } from '../support/canary-keys.ts';
+import { beginUpload } from '../support/canary-upload.ts';
 import {
   exchange,
   misuseToken,
@@ -51,29 +40,6 @@ const PLACES = [
 
 const isLinux = process.platform === 'linux';
 
-/** The bytes of the master key, and the private number of each key of the CA. */
-function keysOf(dataDirectory: string): Needles {
-  const text = readFileSync(join(dataDirectory, 'master.key'), 'latin1').trim();
-  const master = Buffer.from(text, 'base64');
-  const ring = createKeyRing(Secret.fromBytes(Buffer.from(master)));
-  const database = openConnection(join(dataDirectory, 'keyveil.db'), { readonly: true });
-  const rows = database
-    .prepare<[], { name: string; sealing_key: string; sealed_value: Buffer }>('SELECT * FROM sealed_items')
-    .all();
-  database.close();
-  const needles: Record<string, Readonly<Record<string, string>>> = { ...keyNeedles('master key', master) };
-  for (const { name, sealing_key: keyId, sealed_value: bytes } of rows) {
-    const pem = unseal(ring, { keyId, bytes }, bindItem('item', name)).reveal().toString();
-    for (const [index, block] of (
-      pem.match(/-----BEGIN PRIVATE KEY-----[^]*?-----END PRIVATE KEY-----/g) ?? []
-    ).entries()) {
-      const { d } = createPrivateKey(block).export({ format: 'jwk' });
-      Object.assign(needles, keyNeedles(`key ${String(index)} of ${name}`, Buffer.from(d as string, 'base64url')));
-    }
-  }
-  return needles;
-}
-
 const READ_PATHS = [
   ...['/metrics', '/openapi.json', '/docs', '/healthz', '/readyz', '/v1/ca', '/v1/ca.pem', '/v1/ca-bundle.pem'],
   ...['/v1/vaults?include_archived=true', '/v1/sessions?include_archived=true', '/v1/environments'],
@@ -102,28 +68,6 @@ function followAudit(scene: CanaryScene): { stop(): void } {
       scene.keep('audit stream', path, Buffer.concat(chunks));
     },
   };
-}
-
-/** A long upload that stops before its end, so that it lies in the spool for a moment. */
-async function spool(
-  scene: CanaryScene,
-  session: Parameters<typeof exchange>[1],
-  placeholder: string,
-): Promise<Evidence[]> {
-  const tls = await scene.keyveil.tunnel(session, 'echo.test:443');
-  const body = Buffer.from(`${placeholder} `.repeat(10_000));
-  tls.write(`POST /say/nothing HTTP/1.1\r\nHost: echo.test\r\nContent-Length: ${String(body.length + 1)}\r\n\r\n`);
-  tls.write(body);
-  const holdsSpool = (evidence: readonly Evidence[]): boolean =>
-    evidence.some(({ place, bytes }) => place === 'open files' && bytes.includes(placeholder));
-  let evidence = scene.collectProcesses();
-  while (!holdsSpool(evidence)) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    evidence = scene.collectProcesses();
-  }
-  tls.end('!');
-  tls.destroy();
-  return evidence;
 }
 
 /** An edit of a row as an intruder would make it. */
@@ -196,7 +140,8 @@ test('no secret, token or key is anywhere after a run through everything', { ski
   );
   t.ok(scene.full.messages.some((text) => text.includes(secrets['plain'] as string)));
   await misuseToken(scene, session);
-  const spooled = await spool(scene, session, planted[1]?.placeholder ?? '');
+  const upload = await beginUpload(scene, session, planted[1]?.placeholder ?? '');
+  upload.end();
 
   const renewed = await liveAndDie(t, { scene, session, vaultId, planted });
   tokens['renewed session token'] = renewed;
@@ -212,21 +157,14 @@ test('no secret, token or key is anywhere after a run through everything', { ski
   audit.stop();
 
   const running = scene.collect();
-  const keys = keysOf(dataDirectory);
+  const keys = keysOf(dataDirectory, masterKeyIn(dataDirectory));
   t.equal(Object.keys(keys).length, 3, 'the master key, and the old and the next key of the CA');
   t.equal(await keyveil.stop(), 0);
   const stopped = scene.collect();
-  await keyveil.start();
-  // A core holds what is in memory, keys included: docs/limitations.md. What else an abort leaves behind is searched.
-  execFileSync('prlimit', ['--pid', String(keyveil.pid), '--core=0']);
-  process.kill(keyveil.pid, 'SIGABRT');
-  while (existsSync(`/proc/${String(keyveil.pid)}/exe`)) await new Promise((resolve) => setTimeout(resolve, 50));
-  const aborted = scene.collect();
-
   const texts = Object.entries({ ...secrets, ...tokens });
   const needles: Needles = texts.reduce((sum, [name, text]) => ({ ...sum, ...textNeedles(name, text) }), keys);
   const ofSecrets = Object.fromEntries(Object.entries(needles).filter(([name]) => !name.includes('token')));
-  const all = distinct([...spooled, ...running, ...stopped, ...aborted]);
+  const all = distinct([...upload.evidence, ...running, ...stopped]);
   const isOneTime = ({ place }: Evidence): boolean => place === 'one-time answers';
   t.strictSame(
     findLeaks(

@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { request as httpRequest, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { collectFiles, collectProcess, processesOf, type Evidence } from './canary.ts';
 import { startDaemonProcess, type DaemonProcess } from './daemon-process.ts';
@@ -229,6 +229,7 @@ export async function openCanaryScene(environment: Readonly<Record<string, strin
     },
     collect() {
       const { dataDirectory } = keyveil;
+      const dataName = basename(dataDirectory);
       const ofData = (path: string): string | null => (KEY_FILES.has(path) ? null : path);
       return [
         ...answers,
@@ -236,6 +237,7 @@ export async function openCanaryScene(environment: Readonly<Record<string, strin
         ...collectFiles(dataDirectory, ofData),
         ...collectFiles(temporaryDirectory, () => 'temporary files'),
         ...collectFiles(backupDirectory, () => 'backup'),
+        ...collectFiles(keyveil.directory, (path) => (path.startsWith(`${dataName}/`) ? null : 'working directory')),
         ...collectProcesses(),
       ];
     },

@@ -17,6 +17,7 @@ const SYSTEM_TICKS = 12;
 const TICKS_PER_SECOND = 100;
 
 export interface DaemonProcess extends Operator {
+  /** Where it runs, and where its data directory lies. */
   readonly directory: string;
   readonly dataDirectory: string;
   readonly authority: TestAuthority;
@@ -51,11 +52,11 @@ interface LogLine {
   readonly path?: string;
 }
 
-/** Resolves when the daemon says that it is ready. */
-async function launch(environment: Record<string, string>, log: string[]): Promise<Running> {
+/** Starts the daemon in a directory; resolves when it says that it is ready. */
+async function launch(cwd: string, environment: Record<string, string>, log: string[]): Promise<Running> {
   if (!existsSync(MAIN)) throw new Error('There is no built command line: run `npm run build` first.');
   const env = { PATH: process.env['PATH'], KEYVEIL_LOG_LEVEL: 'debug', ...environment };
-  const child = spawn(process.execPath, [MAIN, 'serve'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [MAIN, 'serve'], { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] });
   child.stderr.on('data', (chunk: Buffer) => log.push(chunk.toString('latin1')));
   const ports = { proxy: 0, admin: 0 };
   const socketPath = await new Promise<string>((resolve, reject) => {
@@ -78,7 +79,7 @@ export async function startDaemonProcess(options: EnvironmentOptions = {}): Prom
   const authority = options.authority ?? createTestAuthority();
   const environment = prepareEnvironment(directory, authority, options);
   const log: string[] = [];
-  let running = await launch(environment, log);
+  let running = await launch(directory, environment, log);
   const end = async (signal: 'SIGKILL' | 'SIGTERM'): Promise<number | null> => {
     const { child } = running;
     if (child.exitCode !== null || child.signalCode !== null) return child.exitCode;
@@ -115,7 +116,7 @@ export async function startDaemonProcess(options: EnvironmentOptions = {}): Prom
       await end('SIGKILL');
     },
     async start() {
-      running = await launch(environment, log);
+      running = await launch(directory, environment, log);
     },
     stop: () => end('SIGTERM'),
     async close() {

@@ -76,8 +76,8 @@ const NOT_FOUND = code(404, 'not_found');
 const vault = JSON.stringify({ display_name: 'made by an attack' });
 const post = (rest: Partial<AdminRequest>): AdminRequest => ({ line: 'POST /v1/vaults', body: vault, ...rest });
 
-/** An answer in which nothing invites another origin. */
-const WITHOUT_CORS = /^HTTP\/1\.1 [45]\d\d (?![^]*access-control-allow)/i;
+/** A refusal in which nothing invites another origin. */
+const WITHOUT_CORS = /^HTTP\/1\.1 401 (?![^]*access-control-allow)[^]*"code":"unauthenticated"/i;
 
 const credentialBody = (secret_name: string): string =>
   JSON.stringify({
@@ -182,24 +182,24 @@ export const ADMIN: AttackClass<AdminScene> = {
       line: `PUT /v1/vaults/${vaultA}`,
       body: '{}',
     })),
-    admin('TRACE', /^HTTP\/1\.1 40[045] /, { line: 'TRACE /v1/vaults' }),
-    admin('a CONNECT', /^(?:HTTP\/1\.1 40[0145] [^]*)?$/, { line: 'CONNECT evil.test:443' }),
+    admin('TRACE', code(405, 'method_not_allowed'), { line: 'TRACE /v1/vaults' }),
+    admin('a CONNECT', /^$/, { line: 'CONNECT evil.test:443' }),
     admin('an absolute URL of another host', HOST, { line: 'GET http://evil.test/v1/vaults' }),
     admin('an absolute URL whose Host is another', HOST, { line: 'GET http://127.0.0.1/v1/vaults', host: 'evil.test' }),
     admin('an absolute URL with a user', HOST, { line: 'GET http://127.0.0.1@evil.test/v1/vaults' }),
-    admin('dots in the path, without a token', /^HTTP\/1\.1 40[14] /, {
+    admin('dots in the path, without a token', LOGIN, {
       line: 'GET /healthz/../v1/vaults',
       scope: null,
     }),
-    admin('encoded dots in the path, without a token', /^HTTP\/1\.1 40[14] /, {
+    admin('encoded dots in the path, without a token', LOGIN, {
       line: 'GET /healthz/%2e%2e/v1/vaults',
       scope: null,
     }),
     admin('an encoded slash in the path', NOT_FOUND, { line: 'GET /v1%2fvaults' }),
     admin('two slashes', NOT_FOUND, { line: 'GET //v1/vaults' }),
     admin('dots as an id', /^HTTP\/1\.1 404 /, { line: 'GET /v1/vaults/..%2f..%2fadmin_tokens' }),
-    admin('a NUL as an id', /^HTTP\/1\.1 40[04] /, { line: 'GET /v1/vaults/%00' }),
-    admin('a broken escape', /^HTTP\/1\.1 40[04] /, { line: 'GET /v1/vaults/%zz' }),
+    admin('a NUL as an id', NOT_FOUND, { line: 'GET /v1/vaults/%00' }),
+    admin('a broken escape', code(400, 'invalid_request'), { line: 'GET /v1/vaults/%zz' }),
     admin('a path in the other case', NOT_FOUND, { line: 'GET /V1/Vaults' }),
     admin(
       'a body that is too large',
@@ -251,10 +251,10 @@ export const ADMIN: AttackClass<AdminScene> = {
       post({ body: '{"display_name":"made by an attack","archived_at":null}' }),
     ),
     admin('SQL as an id', NOT_FOUND, { line: `GET /v1/vaults/${encodeURIComponent("x' OR 1=1 --")}` }),
-    admin('SQL as a filter', /^HTTP\/1\.1 (?:200 [^]*"data":\[\]|400)/, {
+    admin('SQL as a filter', code(400, 'invalid_field'), {
       line: `GET /v1/audit_events?host=${encodeURIComponent("' OR 1=1 --")}`,
     }),
-    admin('SQL as a session filter', /^HTTP\/1\.1 (?:200 [^]*"data":\[\]|400)/, {
+    admin('SQL as a session filter', /^HTTP\/1\.1 200 [^]*"data":\[\]/, {
       line: `GET /v1/audit_events?session_id=${encodeURIComponent('%')}`,
     }),
     admin('SQL as a cursor', code(400, 'invalid_page'), {
@@ -276,7 +276,7 @@ export const ADMIN: AttackClass<AdminScene> = {
     })),
     admin('a session as a vault', NOT_FOUND, ({ sessionA }) => ({ line: `GET /v1/vaults/${sessionA.id}` })),
     admin('a vault as a session', NOT_FOUND, ({ vaultA }) => ({ line: `GET /v1/sessions/${vaultA}` })),
-    admin('a credential as a vault of a session', /^HTTP\/1\.1 40[04] /, ({ credentialA }) => ({
+    admin('a credential as a vault of a session', NOT_FOUND, ({ credentialA }) => ({
       line: 'POST /v1/sessions',
       body: JSON.stringify({ vault_ids: [credentialA] }),
     })),
@@ -331,7 +331,7 @@ export const ADMIN: AttackClass<AdminScene> = {
       line: `POST /v1/vaults/${vaultA}/credentials`,
       body: credentialBody('A=1;rm -rf'),
     })),
-    admin('an upgrade', /^HTTP\/1\.1 (?:200|40[04]|426) /, {
+    admin('an upgrade', /^HTTP\/1\.1 200 /, {
       line: 'GET /v1/vaults',
       fields: ['Upgrade: websocket', 'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==', 'Sec-WebSocket-Version: 13'],
     }),

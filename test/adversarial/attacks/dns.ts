@@ -29,8 +29,8 @@ export const DNS: AttackClass<PlaneScene> = {
       DENIED,
       Array.from({ length: 200 }, (_, index) => `10.0.0.${String(index)}`),
     ),
-    answers('an answer that is no address', /^HTTP\/1\.1 (?:403|502) /, ['not an address']),
-    answers('an empty answer', /^HTTP\/1\.1 (?:403|502) [^]*"code":"(?:upstream_connect_failed|address_denied)"/, []),
+    answers('an answer that is no address', DENIED, ['not an address']),
+    answers('an empty answer', /^HTTP\/1\.1 502 [^]*"code":"upstream_connect_failed"/, []),
     answers('a private answer beside a public one is not dialled', /^tunnel HTTP\/1\.1 50[24] /, [
       '127.0.0.1',
       '198.51.100.1',

@@ -106,8 +106,9 @@ function webSocket(name: string, expected: RegExp, bytes: () => Buffer): Attack 
   };
 }
 
-/** A close frame with code 1002 or 1009 (RFC 6455 section 7.4.1). */
-const CLOSE_FRAME = /^\x88\x02\x03(?:\xea|\xf1)$/;
+/** Close frames with the codes 1002 and 1009 (RFC 6455 section 7.4.1). */
+const PROTOCOL_ERROR = /^\x88\x02\x03\xea$/;
+const TOO_BIG = /^\x88\x02\x03\xf1$/;
 
 /** For a scene with short times. */
 export const SLOWNESS: AttackClass<PlaneScene> = {
@@ -115,12 +116,12 @@ export const SLOWNESS: AttackClass<PlaneScene> = {
   cases: [
     {
       name: 'a socket that says nothing',
-      expected: /^(?:HTTP\/1\.1 408 [^]*)?$/,
+      expected: CLOSED,
       attack: ({ proxy }) => readAll(connectTcp(proxy.port, '127.0.0.1')),
     },
     {
       name: 'a CONNECT that comes byte by byte',
-      expected: /^(?:HTTP\/1\.1 40[08] [^]*)?$/,
+      expected: CLOSED,
       attack: ({ proxy }) => {
         const socket = connectTcp(proxy.port, '127.0.0.1');
         socket.write('CONNECT api.test:443 HTTP/1.1\r\nX-A: ');
@@ -152,7 +153,7 @@ export const SLOWNESS: AttackClass<PlaneScene> = {
     },
     {
       name: 'a head that comes byte by byte',
-      expected: /^(?:HTTP\/1\.1 408 [^]*)?$/,
+      expected: CLOSED,
       attack: async (scene) => {
         const tls = await scene.tunnel();
         tls.write('GET / HTTP/1.1\r\nHost: api.test\r\nX-A: ');
@@ -210,18 +211,18 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
     ),
     inside(
       'a target of 20 KB',
-      /^HTTP\/1\.1 (?:414|431) /,
+      /^HTTP\/1\.1 431 [^]*"code":"header_too_large"/,
       () => `GET /${'x'.repeat(20_000)} HTTP/1.1\r\nHost: api.test\r\n\r\n`,
     ),
     inside(
       'a chunk extension of 100 KB',
-      /^(?:HTTP\/1\.1 (?:400|413|431) [^]*)?$/,
+      CLOSED,
       () =>
         `POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(100_000)}\r\na\r\n0\r\n\r\n`,
     ),
     inside(
       'trailers of 100 KB',
-      /^(?:HTTP\/1\.1 (?:400|431) [^]*)?$/,
+      CLOSED,
       () =>
         `POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n${`X-A: ${'x'.repeat(1000)}\r\n`.repeat(100)}\r\n`,
     ),
@@ -252,29 +253,29 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
       /^HTTP\/1\.1 431 /,
       ({ longPlaceholder }) => `GET / HTTP/1.1\r\nHost: api.test\r\nX-A: ${longPlaceholder.repeat(1500)}\r\n\r\n`,
     ),
-    inside('a body that inflates beyond 1 GiB', /^(?:HTTP\/1\.1 (?:400|413) [^]*)?$/, () => {
+    inside('a body that inflates beyond 1 GiB', /^HTTP\/1\.1 400 [^]*"code":"bad_request"/, () => {
       const member = gzipSync(Buffer.alloc(64 * MIB));
       const body = Buffer.concat(Array.from({ length: 18 }, () => member));
       const head = `POST / HTTP/1.1\r\nHost: api.test\r\nContent-Encoding: gzip\r\nContent-Length: ${String(body.length)}\r\n\r\n`;
       return Buffer.concat([Buffer.from(head), body]);
     }),
-    webSocket('a frame that claims 4 EiB', CLOSE_FRAME, () =>
+    webSocket('a frame that claims 4 EiB', TOO_BIG, () =>
       Buffer.from([0x81, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]),
     ),
-    webSocket('a frame whose length has its first bit', CLOSE_FRAME, () =>
+    webSocket('a frame whose length has its first bit', PROTOCOL_ERROR, () =>
       Buffer.from([0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4]),
     ),
-    webSocket('a ping that is too long', CLOSE_FRAME, () =>
+    webSocket('a ping that is too long', PROTOCOL_ERROR, () =>
       Buffer.from([0x89, 0xfe, 0, 200, 1, 2, 3, 4, ...Buffer.alloc(200)]),
     ),
-    webSocket('a frame without a mask', CLOSE_FRAME, () => Buffer.from([0x81, 5, ...Buffer.from('hello')])),
-    webSocket('a compressed frame that nobody agreed on', CLOSE_FRAME, () =>
+    webSocket('a frame without a mask', PROTOCOL_ERROR, () => Buffer.from([0x81, 5, ...Buffer.from('hello')])),
+    webSocket('a compressed frame that nobody agreed on', PROTOCOL_ERROR, () =>
       Buffer.from([0xc1, 0x85, 0, 0, 0, 0, ...Buffer.from('hello')]),
     ),
-    webSocket('a continuation of nothing', CLOSE_FRAME, () =>
+    webSocket('a continuation of nothing', PROTOCOL_ERROR, () =>
       Buffer.from([0x80, 0x85, 0, 0, 0, 0, ...Buffer.from('hello')]),
     ),
-    frames('5,000 streams that are reset at once', /^(?:closed|open)$/, () =>
+    frames('5,000 streams that are reset at once', /^closed$/, () =>
       many(5000, (index) =>
         Buffer.concat([
           frame(FRAME.headers, 2 * index + 1, { flags: END_HEADERS | END_STREAM, payload: GET }),
@@ -289,7 +290,7 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
         many(2000, () => frame(9, 1)),
       ]),
     ),
-    frames('a header block of 200 KB', /^(?:closed|open)$/, () =>
+    frames('a header block of 200 KB', /^closed$/, () =>
       Buffer.concat([
         frame(FRAME.headers, 1, { payload: GET }),
         ...Array.from({ length: 16 }, (_, index) =>
@@ -300,10 +301,10 @@ export const EXHAUSTION: AttackClass<PlaneScene> = {
         ),
       ]),
     ),
-    frames('20,000 pings', /^(?:closed|open)$/, () => many(20_000, () => frame(6, 0, { payload: Buffer.alloc(8) }))),
-    frames('10,000 settings', /^(?:closed|open)$/, () => many(10_000, () => frame(FRAME.settings, 0))),
+    frames('20,000 pings', /^closed$/, () => many(20_000, () => frame(6, 0, { payload: Buffer.alloc(8) }))),
+    frames('10,000 settings', /^closed$/, () => many(10_000, () => frame(FRAME.settings, 0))),
     frames('data before a head', /^closed$/, () => frame(0, 1, { payload: Buffer.alloc(100) })),
-    frames('a response for a request', /^(?:closed|open)$/, () =>
+    frames('a response for a request', /^open$/, () =>
       frame(FRAME.headers, 1, { flags: END_HEADERS | END_STREAM, payload: STATUS_200 }),
     ),
     frames('a window that overflows', /^closed$/, () =>

@@ -2,12 +2,18 @@
 import type { AttackCase, AttackClass } from '../../support/adversary.ts';
 
 const SMUGGLED = 'GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n';
-/** One refusal, and no answer to what came behind; or the connection is closed. */
-const REFUSED = /^(?:HTTP\/1\.1 400 (?![^]*HTTP\/1\.1 )[^]*)?$/;
+/** One refusal, and no answer to what came behind. */
+const REFUSED = /^HTTP\/1\.1 400 (?![^]*HTTP\/1\.1 )[^]*"code":"bad_request"/;
+/** The head was good and is on its way by then: the connection is closed without a word. */
+const CLOSED = /^$/;
 
 function smuggle(name: string, lines: readonly string[], body = ''): AttackCase {
   const text = `${lines.join('\r\n')}\r\n\r\n${body}`;
   return { name, expected: REFUSED, attack: (scene) => scene.inside(text + SMUGGLED) };
+}
+
+function misframe(name: string, body: string): AttackCase {
+  return { ...smuggle(name, post('Transfer-Encoding: chunked'), body), expected: CLOSED };
 }
 
 const post = (...fields: string[]): readonly string[] => ['POST / HTTP/1.1', 'Host: api.test', ...fields];
@@ -44,15 +50,11 @@ export const FRAMING: AttackClass = {
     smuggle('a bare LF between fields', ['GET / HTTP/1.1', 'Host: api.test\nX-A: b']),
     smuggle('a name with a blank in it', post('X A: b')),
     smuggle('a field without a name', post(': b')),
-    smuggle('a chunk size that is none', post('Transfer-Encoding: chunked'), 'zz\r\nhello\r\n0\r\n\r\n'),
-    smuggle('a chunk size with a prefix', post('Transfer-Encoding: chunked'), '0x5\r\nhello\r\n0\r\n\r\n'),
-    smuggle('a negative chunk size', post('Transfer-Encoding: chunked'), '-5\r\nhello\r\n0\r\n\r\n'),
-    smuggle(
-      'a chunk size beyond 64 bits',
-      post('Transfer-Encoding: chunked'),
-      '10000000000000005\r\nhello\r\n0\r\n\r\n',
-    ),
-    smuggle('a chunk that is longer than its size', post('Transfer-Encoding: chunked'), '4\r\nhello\r\n0\r\n\r\n'),
-    smuggle('a bare LF behind a chunk size', post('Transfer-Encoding: chunked'), '5\nhello\r\n0\r\n\r\n'),
+    misframe('a chunk size that is none', 'zz\r\nhello\r\n0\r\n\r\n'),
+    misframe('a chunk size with a prefix', '0x5\r\nhello\r\n0\r\n\r\n'),
+    misframe('a negative chunk size', '-5\r\nhello\r\n0\r\n\r\n'),
+    misframe('a chunk size beyond 64 bits', '10000000000000005\r\nhello\r\n0\r\n\r\n'),
+    misframe('a chunk that is longer than its size', '4\r\nhello\r\n0\r\n\r\n'),
+    misframe('a bare LF behind a chunk size', '5\nhello\r\n0\r\n\r\n'),
   ],
 };

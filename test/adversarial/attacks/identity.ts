@@ -99,7 +99,7 @@ export const IDENTITY: AttackClass = {
     },
     {
       name: 'a login of 60 KB',
-      expected: /^HTTP\/1\.1 (?:407|431) /,
+      expected: /^HTTP\/1\.1 407 [^]*"code":"proxy_authentication_required"/,
       attack: (scene) => connect(scene, `Proxy-Authorization: ${basicLogin('x'.repeat(45_000), 'y')}`),
     },
     {

@@ -9,8 +9,8 @@ import {
 } from '../../support/adversary.ts';
 
 const CLOSED = /^$/;
-/** An alert record, or nothing, and the connection is closed. */
-const ALERT = /^(?:\x15\x03[^]{1,8})?$/;
+/** One fatal alert (RFC 8446 section 6), then the connection is closed; which one it is, the TLS library chooses. */
+const ALERT = /^\x15\x03[\x01-\x03]\0\x02\x02[^]$/;
 const HANDSHAKE = 0x16;
 const KIB = 1024;
 
@@ -62,10 +62,12 @@ export const TLS: AttackClass = {
       () => Buffer.from('802e0100020015000000100100800700c0030080060040020080040080', 'hex'),
       CLOSED,
     ),
-    bytes('an alert first', () => record(0x15, Buffer.from([2, 40]))),
-    bytes('application data first', () => record(0x17, Buffer.alloc(100, 7))),
-    bytes('a record of another major version', () =>
-      Buffer.concat([Buffer.from([HANDSHAKE, 9, 9, 0, 50]), Buffer.alloc(50)]),
+    bytes('an alert first', () => record(0x15, Buffer.from([2, 40])), CLOSED),
+    bytes('application data first', () => record(0x17, Buffer.alloc(100, 7)), CLOSED),
+    bytes(
+      'a record of another major version',
+      () => Buffer.concat([Buffer.from([HANDSHAKE, 9, 9, 0, 50]), Buffer.alloc(50)]),
+      CLOSED,
     ),
     bytes('an empty record', () =>
       Buffer.concat([
@@ -94,18 +96,14 @@ export const TLS: AttackClass = {
     handshake('a server name below the right one', { servername: 'sub.api.test' }, FAILED),
     handshake('TLS 1.0', { minVersion: 'TLSv1', maxVersion: 'TLSv1', ciphers: 'DEFAULT@SECLEVEL=0' }, FAILED),
     handshake('TLS 1.1', { minVersion: 'TLSv1.1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' }, FAILED),
-    handshake(
-      'ciphers without encryption',
-      { maxVersion: 'TLSv1.2', ciphers: 'eNULL@SECLEVEL=0' },
-      /no cipher match|NO_CIPHERS|failed/i,
-    ),
+    handshake('ciphers without encryption', { maxVersion: 'TLSv1.2', ciphers: 'eNULL@SECLEVEL=0' }, FAILED),
     handshake('a protocol that is not spoken', { ALPNProtocols: ['spdy/3'] }, FAILED),
     handshake('no server name', { servername: '', checkServerIdentity: () => undefined }, SERVED),
     handshake('the server name in capitals', { servername: 'API.test', checkServerIdentity: () => undefined }, SERVED),
     handshake('no protocol named', { ALPNProtocols: [] }, SERVED),
     {
       name: 'a new handshake inside TLS 1.2',
-      expected: /^(?:closed|refused)$/,
+      expected: /^refused$/,
       async attack(scene: AdversaryScene) {
         const tls = await scene.keyveil.tunnel(scene.sessionA, 'api.test:443', { maxVersion: 'TLSv1.2' });
         const closed = new Promise<string>((resolve) => tls.once('close', () => resolve('closed')));
@@ -126,13 +124,13 @@ export const TLS: AttackClass = {
     },
     {
       name: 'HTTP in clear for the TLS port, which its Host names',
-      expected: /^HTTP\/1\.1 (?:400|502) /,
+      expected: /^HTTP\/1\.1 502 [^]*"code":"upstream_protocol_error"/,
       attack: (scene) =>
         scene.raw(`GET / HTTP/1.1\r\nHost: api.test:443\r\nConnection: close\r\nX-Key: ${scene.placeholderA}\r\n\r\n`),
     },
     {
       name: 'TLS to the proxy port itself',
-      expected: /^(?:HTTP\/1\.1 400 [^]*)?$/,
+      expected: /^HTTP\/1\.1 400 [^]*"code":"bad_request"/,
       attack: (scene) => scene.proxy(record(HANDSHAKE, hello(200, Buffer.alloc(200)))),
     },
     {

@@ -5,6 +5,7 @@ import { KeyveilError } from '../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
 import type { ClientExchange, ClientReply, ClientRequest } from './client-exchange.ts';
 import { lingerAfterAnswer } from './linger.ts';
+import { holdUntilTurnEnds } from './turn-writes.ts';
 import { headerValue, headerValues, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
 
 const NO_BODY: BodyFraming = { kind: 'none' };
@@ -173,6 +174,7 @@ class Http1Reply implements ClientReply {
       this.#dropLater();
     } else if (isHttp10) headers.push('Connection', 'keep-alive');
     else response.removeHeader('connection');
+    holdUntilTurnEnds(this.#socket);
     response.writeHead(head.status, head.reason, headers);
     // An event stream's head leaves at once; a body that is at hand leaves in the same segment.
     if (isStream) queueMicrotask(() => this.#flushHead());

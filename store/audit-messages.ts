@@ -1,6 +1,6 @@
 // What the audit log and its writer thread say to each other.
 import type { Retention } from './audit-batches.ts';
-import type { AuditRow } from './audit-rows.ts';
+import type { AuditBatch } from './audit-rows.ts';
 
 /** What the writer thread is started with. */
 export interface AuditWriterData {
@@ -8,7 +8,7 @@ export interface AuditWriterData {
 }
 
 export type ToWriter =
-  | { readonly type: 'batch'; readonly rows: readonly AuditRow[] }
+  | { readonly type: 'batch'; readonly rows: AuditBatch }
   | { readonly type: 'prune'; readonly retention: Retention }
   | { readonly type: 'close' };
 

@@ -5,7 +5,7 @@ import type { Logger } from '../model/ports.ts';
 import type { Retention } from './audit-batches.ts';
 import type { AuditWriterData, FromWriter, ToWriter } from './audit-messages.ts';
 import type { AuditQueue } from './audit-queue.ts';
-import type { AuditRow } from './audit-rows.ts';
+import { toBatch, type AuditRow } from './audit-rows.ts';
 
 const RESTART_MS = 500;
 
@@ -73,7 +73,7 @@ export class AuditThread {
   send(): void {
     if (this.#inFlight.length > 0 || !this.#isReady || this.#options.queue.size() === 0) return;
     this.#inFlight = this.#options.queue.peek(AUDIT_BATCH_EVENTS_MAX);
-    this.#post({ type: 'batch', rows: this.#inFlight });
+    this.#post({ type: 'batch', rows: toBatch(this.#inFlight) });
   }
 
   /** Resolves when all that is queued now is stored. */
@@ -177,7 +177,7 @@ export class AuditThread {
     this.#readyListeners = [];
     // A thread that died may have stored its batch: storing it again changes nothing.
     if (this.#inFlight.length === 0) this.send();
-    else this.#post({ type: 'batch', rows: this.#inFlight });
+    else this.#post({ type: 'batch', rows: toBatch(this.#inFlight) });
   }
 
   #onStored(): void {

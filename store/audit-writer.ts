@@ -3,7 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { AUDIT_RETRY_MS_MAX } from '../model/limits.ts';
 import { createAuditBatches, type Retention } from './audit-batches.ts';
 import type { AuditWriterData, FromWriter, ToWriter } from './audit-messages.ts';
-import type { AuditRow } from './audit-rows.ts';
+import type { AuditBatch } from './audit-rows.ts';
 import { openConnection, faultCodeOf } from './database.ts';
 
 const FIRST_RETRY_MS = 50;
@@ -29,7 +29,7 @@ export function serveAuditWriter(port: WriterPort, path: string): void {
     timers.add(timer);
   }
 
-  function store(rows: readonly AuditRow[], retryMs: number): void {
+  function store(rows: AuditBatch, retryMs: number): void {
     try {
       batches.store(rows);
     } catch (error) {

@@ -2,6 +2,7 @@
 import type { Duplex } from 'node:stream';
 import type { Cidr } from '../../model/ip-class.ts';
 import type { Destination, RawHeaders, ResponseHead } from '../exchange.ts';
+import { holdUntilTurnEnds } from '../turn-writes.ts';
 import { protocolFailed, responseTimedOut } from './failures.ts';
 import { ResponseParser } from './http1-codec.ts';
 import type { Http1Carrier, Http1Exchange } from './http1-exchange.ts';
@@ -65,14 +66,9 @@ export class Http1Connection implements Http1Carrier {
     this.#hasBytes = false;
     exchange.connection = this;
     this.#parser.begin(request);
-    if (exchange.isRequestSent) {
-      this.socket.write(head, 'latin1');
-      this.awaitHead();
-      return;
-    }
-    this.socket.cork();
+    holdUntilTurnEnds(this.socket);
     this.socket.write(head, 'latin1');
-    process.nextTick(uncork, this.socket);
+    if (exchange.isRequestSent) this.awaitHead();
   }
 
   /** The request is sent: its response's head is due. */
@@ -234,8 +230,4 @@ export class Http1Connection implements Http1Carrier {
     else if (this.#exchange === null) throw error;
     else this.fail(error as Error);
   }
-}
-
-function uncork(socket: Duplex): void {
-  socket.uncork();
 }

@@ -8,7 +8,7 @@ import type { FromWriter, ToWriter } from '../../store/audit-messages.ts';
 import { createAuditBatches } from '../../store/audit-batches.ts';
 import { openAuditLog, type AuditLogOptions } from '../../store/audit-log.ts';
 import { createAuditQueue } from '../../store/audit-queue.ts';
-import { toAuditRow, type AuditRow } from '../../store/audit-rows.ts';
+import { toAuditRow, toBatch } from '../../store/audit-rows.ts';
 import { AuditThread } from '../../store/audit-thread.ts';
 import { serveAuditWriter } from '../../store/audit-writer.ts';
 import { AUDIT_DATABASE, openConnection, openOwnedDatabase } from '../../store/database.ts';
@@ -309,16 +309,62 @@ test('a batch is stored whole or not at all, and once', async (t) => {
   const rows = [toAuditRow(newEvent({ swaps: [swap('vcrd_x')] })), toAuditRow(newEvent())];
   const total = () => database.prepare('SELECT count(*) FROM audit_entries').pluck().get();
   t.throws(() => {
-    batches.store([...rows, { ...toAuditRow(newEvent()), entry: null as unknown as string }]);
+    batches.store(toBatch([...rows, { ...toAuditRow(newEvent()), entry: null as unknown as string }]));
   });
   t.equal(total(), 0);
-  batches.store(rows);
-  batches.store(rows);
+  batches.store(toBatch(rows));
+  batches.store(toBatch(rows));
   t.equal(total(), 2);
   const earlier = toAuditRow(newEvent({ createdAt: 5, swaps: [swap('vcrd_x')] }));
-  batches.store([earlier]);
+  batches.store(toBatch([earlier]));
   const lastUse = database.prepare("SELECT last_used_at FROM credential_uses WHERE credential_id = 'vcrd_x'").pluck();
   t.equal(lastUse.get(), rows[0]?.createdAt, 'the later use counts');
+});
+
+test('an entry is kept as it was recorded, whatever its texts hold', async (t) => {
+  const { log } = await openTestLog(t);
+  t.teardown(() => log.close());
+  const odd = '"\\\n\u0000\u2028\ud800 é 𝄞';
+  const event = newEvent({
+    method: odd,
+    host: odd,
+    path: odd,
+    sessionId: odd,
+    reason: 'client_aborted',
+    status: null,
+    swaps: [swap('vcrd_a'), { ...swap('vcrd_ab'), headerName: odd }],
+    veils: [{ credentialId: 'vcrd_b', count: 2 }],
+    repeated: { clientAddress: odd, count: 3 },
+  });
+  log.record(event);
+  const plain = newEvent({ reason: null });
+  log.record(plain);
+  await log.flush();
+  const { items } = await log.list({ limit: 9, after: null });
+  t.strictSame(
+    items.map(({ entry }) => entry),
+    [
+      { kind: 'audit_event', ...plain },
+      { kind: 'audit_event', ...event },
+    ],
+  );
+  for (const credentialId of ['vcrd_a', 'vcrd_ab', 'vcrd_b'])
+    t.equal((await log.list({ limit: 9, after: null, credentialId })).items.length, 1, credentialId);
+});
+
+test('what points at a removed entry goes with it, also when the entry can not be read any more', async (t) => {
+  const { log, clock, path } = await openTestLog(t, { retention: { days: 1, bytesMax: 2 ** 31 } });
+  t.teardown(() => log.close());
+  for (const id of ['vcrd_a', 'vcrd_b', 'vcrd_c']) log.record(newEvent({ createdAt: START_MS, swaps: [swap(id)] }));
+  await log.flush();
+  const byHand = openConnection(path, { readonly: false });
+  t.teardown(() => byHand.close());
+  const links = () => byHand.prepare('SELECT count(*) FROM audit_credentials').pluck().get();
+  t.equal(links(), 3);
+  byHand.exec("UPDATE audit_entries SET entry = '{' WHERE sequence = 2");
+  clock.advance(24 * 3_600_000 + 1);
+  t.equal(await log.prune(), 3);
+  t.equal(links(), 0);
 });
 
 test('the writer serves its port, also in this thread', async (t) => {
@@ -341,19 +387,19 @@ test('the writer serves its port, also in this thread', async (t) => {
   t.strictSame(said, [{ type: 'ready' }]);
   const row = toAuditRow(newEvent({ createdAt: 1 }));
   const broken = { ...row, id: null as unknown as string };
-  tell({ type: 'batch', rows: [row] });
-  const rows: AuditRow[] = [broken];
+  tell({ type: 'batch', rows: toBatch([row]) });
+  const rows = [...toBatch([broken])];
   const troubled = once(outgoing, 'stored');
   tell({ type: 'batch', rows });
-  rows[0] = toAuditRow(newEvent({ createdAt: 2 }));
+  rows.splice(0, rows.length, ...toBatch([toAuditRow(newEvent({ createdAt: 2 }))]));
   await troubled;
   const pruned = once(outgoing, 'pruned');
   tell({ type: 'prune', retention: { createdAtGte: 2, bytesMax: 2 ** 31 } });
   await pruned;
-  rows[0] = { ...broken, createdAt: 1n as unknown as number, entry: {} as unknown as string };
-  tell({ type: 'batch', rows });
+  const odd = { ...broken, createdAt: 1n as unknown as number, entry: {} as unknown as string };
+  tell({ type: 'batch', rows: toBatch([odd]) });
   const byHand = openConnection(path, { readonly: false });
-  byHand.exec('DROP TABLE audit_credentials');
+  byHand.exec('DROP TABLE audit_entries');
   byHand.close();
   tell({ type: 'prune', retention: { createdAtGte: 9, bytesMax: 2 ** 31 } });
   tell({ type: 'close' });

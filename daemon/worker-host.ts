@@ -67,6 +67,7 @@ class WorkerHost implements PlaneHost {
       this.#options.threadPoolSize === null ? { UV_THREADPOOL_SIZE: THREAD_POOL_SIZE_OF_WORKERS } : {},
     );
     this.#workers.add(worker);
+    this.#counts.join(worker.id);
     worker.on('message', (message: WorkerMessage) => this.#onMessage(worker, message));
     worker.on('error', (error) => this.#options.logger.error({ error }, 'A worker could not be spoken to.'));
     worker.once('exit', (code, signal) => this.#onExit(worker, signal ?? String(code)));
@@ -118,9 +119,14 @@ class WorkerHost implements PlaneHost {
         this.#options.denials.served(message.sessionId);
         return;
       case 'idle':
-        this.#idle.add(worker);
-        this.#onIdle?.();
+        this.#onWorkerIdle(worker);
     }
+  }
+
+  #onWorkerIdle(worker: Worker): void {
+    // Of one that has ended it comes too late, and would never be taken away again.
+    if (this.#workers.has(worker)) this.#idle.add(worker);
+    this.#onIdle?.();
   }
 
   #onExit(worker: Worker, how: string): void {

@@ -1,6 +1,7 @@
 // Runs one command line: finds the command, runs it, and turns every failure into one line and an exit code.
 import { describeError } from '../daemon/error-description.ts';
 import { loadClientConfig } from '../daemon/config.ts';
+import { explainSystemError } from '../daemon/system-error.ts';
 import type { Variables } from '../daemon/config-source.ts';
 import { StartError } from '../model/errors.ts';
 import { escapeControls } from '../model/printable.ts';
@@ -100,7 +101,7 @@ function explain(error: unknown): { exitCode: number; message: string } {
       message: error.code === null ? error.message : `${error.message} (${error.code})`,
     };
   }
-  return { exitCode: EXIT_FAILURE, message: unexpected(error) };
+  return { exitCode: EXIT_FAILURE, message: explainSystemError(error) ?? unexpected(error) };
 }
 
 /** Runs a command line (without the interpreter and the script) and resolves to its exit code; never rejects. */

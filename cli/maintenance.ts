@@ -1,6 +1,7 @@
 // keyveil backup, restore, master-key rotate and admin-token rotate: they work on the data directory itself.
 import { resolve } from 'node:path';
 import { loadConfig, type Config } from '../daemon/config.ts';
+import type { RestoredData } from '../daemon/maintenance.ts';
 import type { Command, CommandFlag, Invocation } from './command.ts';
 
 const DIRECTORY_FLAG: CommandFlag = {
@@ -37,14 +38,51 @@ async function backup(invocation: Invocation): Promise<number> {
   return 0;
 }
 
+function several(count: number, one: string): string {
+  return `${count} ${one}${count === 1 ? '' : 's'}`;
+}
+
+/** What is good again though it had ended, and what can be done about it. */
+function describeRestored({ usable, revived, emergencyStop, emergencyStopKept }: RestoredData): string[] {
+  const of = revived ?? usable;
+  const scope = revived === null ? 'usable as of the backup' : 'usable again, by the backup';
+  const then = revived === null ? '' : ' that had ended or has another token by now';
+  const lines = [
+    of.sessions > 0
+      ? `warning: ${several(of.sessions, 'session')} ${scope}${then}: --archive-sessions ends all, keyveil session archive ends one`
+      : null,
+    of.tokens > 0
+      ? `warning: ${several(of.tokens, 'scoped admin token')} ${scope}${revived === null ? '' : ' that had been deleted'}: --delete-tokens deletes all, keyveil token delete deletes one`
+      : null,
+    revived !== null && revived.credentials > 0
+      ? `warning: ${several(revived.credentials, 'credential')} ${scope}, archived, deleted or rotated since: rotate or archive what must not be used`
+      : null,
+    emergencyStop.active
+      ? `the emergency stop is on${emergencyStopKept ? ', as before the restore' : ', as in the backup'}: keyveil emergency-stop off lifts it`
+      : null,
+    revived === null
+      ? 'there was no database to compare with: what was revoked since the backup is not known here, nor an emergency stop'
+      : null,
+  ];
+  return lines.filter((line) => line !== null);
+}
+
 async function restore(invocation: Invocation): Promise<number> {
   const file = resolve(invocation.cwd, invocation.positionals[0] ?? '');
   const { restoreData } = await loadMaintenance();
   const config = configOf(invocation);
-  const aside = restoreData(config, { file, putAside: invocation.isOn('replace'), nowMs: Date.now() });
+  const restored = restoreData(config, {
+    file,
+    putAside: invocation.isOn('replace'),
+    nowMs: Date.now(),
+    archiveSessions: invocation.isOn('archive-sessions'),
+    deleteTokens: invocation.isOn('delete-tokens'),
+  });
+  const { putAside } = restored;
   await invocation.terminal.out(
-    `Restored into ${config.dataDir}\n${aside === null ? '' : `The database before is ${aside}\n`}`,
+    `Restored into ${config.dataDir}\n${putAside === null ? '' : `The database before is ${putAside}\n`}`,
   );
+  for (const line of describeRestored(restored)) invocation.terminal.err(`keyveil: ${line}\n`);
   return 0;
 }
 
@@ -82,9 +120,14 @@ export const MAINTENANCE_COMMANDS: readonly Command[] = [
   {
     name: 'restore',
     summary: 'Put a backup into the data directory of a stopped daemon',
-    usage: 'FILE [--replace]',
+    usage: 'FILE [--replace] [--archive-sessions] [--delete-tokens]',
     examples: ['keyveil restore ./keyveil-backup.db --data-dir ./data'],
-    flags: { ...KEY_FLAGS, replace: { type: 'boolean', help: 'rename a database that is there already' } },
+    flags: {
+      ...KEY_FLAGS,
+      replace: { type: 'boolean', help: 'rename a database that is there already; an emergency stop of it stays on' },
+      'archive-sessions': { type: 'boolean', help: 'end every session of the backup' },
+      'delete-tokens': { type: 'boolean', help: 'delete every scoped admin token of the backup' },
+    },
     positionals: { min: 1, max: 1 },
     run: restore,
   },

@@ -1,13 +1,15 @@
 // The admin token: from the configuration, or from the file in the data directory, which is read again when it changes.
 import { createHash, randomBytes } from 'node:crypto';
-import { lstatSync, readFileSync } from 'node:fs';
+import { lstatSync, readFileSync, type Stats } from 'node:fs';
 import { join } from 'node:path';
 import { StartError } from '../model/errors.ts';
 import { ADMIN_TOKEN_CHARACTERS_MIN } from '../model/limits.ts';
+import type { Logger } from '../model/ports.ts';
 import type { Secret } from '../model/secret.ts';
 import { securePrivateFiles } from '../store/database.ts';
 import { writePrivateFile } from '../store/key-file.ts';
 import type { Config } from './config.ts';
+import { explainSystemError } from './system-error.ts';
 
 const TOKEN_BYTES = 32;
 
@@ -23,6 +25,10 @@ export function createAdminTokenText(): string {
 
 function digestOf(token: Buffer): Buffer {
   return createHash('sha256').update(token).digest();
+}
+
+function stampOf(stat: Stats): string {
+  return `${stat.ino} ${stat.mtimeMs} ${stat.ctimeMs} ${stat.size}`;
 }
 
 function readTokenFile(path: string): Buffer {
@@ -46,11 +52,13 @@ export interface AdminTokenSource {
 class TokenFile implements AdminTokenSource {
   readonly warnings: readonly string[];
   readonly #path: string;
+  readonly #logger: Logger;
   #stamp = '';
   #digests: readonly Buffer[] = [];
 
-  constructor(path: string) {
+  constructor(path: string, logger: Logger) {
     this.#path = path;
+    this.#logger = logger;
     const isNew = lstatSync(path, { throwIfNoEntry: false }) === undefined;
     if (isNew) writePrivateFile(path, `${createAdminTokenText()}\n`);
     this.warnings = securePrivateFiles([path]);
@@ -61,14 +69,30 @@ class TokenFile implements AdminTokenSource {
     const stat = lstatSync(this.#path, { throwIfNoEntry: false });
     // Without a readable file nobody gets in: absent means deny.
     if (stat === undefined || !stat.isFile()) return [];
-    if (`${stat.ino} ${stat.mtimeMs} ${stat.size}` !== this.#stamp) this.#read();
+    // Owner and mode show in the time of the last change of state.
+    if (stampOf(stat) !== this.#stamp) this.#readAgain(stat);
     return this.#digests;
+  }
+
+  // What can't be read, or is no token, lets nobody in either; the log says it once for each state of the file.
+  #readAgain(stat: Stats): void {
+    try {
+      this.#read();
+    } catch (error) {
+      this.#digests = [];
+      this.#stamp = stampOf(stat);
+      const why = error instanceof StartError ? error.message : explainSystemError(error);
+      this.#logger.error(
+        { error, path: this.#path },
+        `No admin token is accepted: ${why ?? 'the file can not be read'}`,
+      );
+    }
   }
 
   #read(): void {
     const stat = lstatSync(this.#path);
     this.#digests = [digestOf(readTokenFile(this.#path))];
-    this.#stamp = `${stat.ino} ${stat.mtimeMs} ${stat.size}`;
+    this.#stamp = stampOf(stat);
   }
 }
 
@@ -78,6 +102,7 @@ function fixedToken(token: Secret): AdminTokenSource {
 }
 
 /** Opens the token; makes `<data>/admin-token` (mode 0600) when there is none. Throws a StartError. */
-export function openAdminToken(config: Pick<Config, 'adminToken' | 'dataDir'>): AdminTokenSource {
-  return config.adminToken === null ? new TokenFile(adminTokenPathOf(config.dataDir)) : fixedToken(config.adminToken);
+export function openAdminToken(config: Pick<Config, 'adminToken' | 'dataDir'>, logger: Logger): AdminTokenSource {
+  const { adminToken, dataDir } = config;
+  return adminToken === null ? new TokenFile(adminTokenPathOf(dataDir), logger) : fixedToken(adminToken);
 }

@@ -86,7 +86,7 @@ async function openParts(config: Config, options: DaemonOptions, closers: Closer
   const { store, warnings: storeWarnings } = await openConfiguredStore(config, { clock, logger, role: 'owner' });
   closers.add(() => store.close());
   const root = await openRoot(store.sealedItems, { clock, hostName: hostname() });
-  const token = openAdminToken(config);
+  const token = openAdminToken(config, logger);
   const ca = createCaExport(root, { upstreamCas: config.upstreamCaPem === null ? [] : [config.upstreamCaPem] });
   const metrics = createMetrics();
   closers.add(() => metrics.close());

@@ -7,6 +7,7 @@ import { createAuditQueue, type AuditQueue, type AuditQueueLimits } from './audi
 import { toAdminRow, toAuditRow, type AuditRow } from './audit-rows.ts';
 import { AuditThread } from './audit-thread.ts';
 import { openConnection } from './database.ts';
+import { foreignNote } from './file-owner.ts';
 
 /** How long entries are kept. */
 export interface AuditRetention {
@@ -44,7 +45,8 @@ async function startThread(options: AuditLogOptions, queue: AuditQueue): Promise
   } catch (error) {
     await thread.close();
     throw new StartError(
-      `The writer of the audit log ${options.path} did not start. Check that the file and its folder can be written.`,
+      `The writer of the audit log ${options.path} did not start. Check that the file and its folder can be written.` +
+        foreignNote([options.path, `${options.path}-wal`, `${options.path}-shm`]),
       {
         cause: error,
       },

@@ -1,29 +1,10 @@
-// Backup of the control database while it is served, and its restore; the master key is never part of either.
-import {
-  constants,
-  copyFileSync,
-  existsSync,
-  fsyncSync,
-  openSync,
-  closeSync,
-  renameSync,
-  rmSync,
-  chmodSync,
-} from 'node:fs';
+// Backup of the control database while it is served; the master key is never part of it.
+import { constants, existsSync, fsyncSync, openSync, closeSync, renameSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { StartError } from '../model/errors.ts';
-import { requireKeyFits } from './canary.ts';
-import { acquireDataLock, dataPathsOf, prepareDataDirectory } from './data-directory.ts';
-import {
-  CONTROL_DATABASE,
-  createPrivateFile,
-  openConnection,
-  openForeignCopy,
-  syncDirectory,
-  faultCodeOf,
-} from './database.ts';
-import type { KeyRing } from './key-ring.ts';
-import { CONTROL_MIGRATIONS, readMigrations, requireKnownSchema } from './migrate.ts';
+import { dataPathsOf } from './data-directory.ts';
+import { createPrivateFile, faultCodeOf, openConnection, singleFile, syncDirectory } from './database.ts';
+import { foreignNote } from './file-owner.ts';
 
 // Enough to be done in one go: between two goes a writer of another process would make SQLite begin anew.
 const PAGES_PER_STEP = 100_000;
@@ -63,69 +44,10 @@ export async function backupStore(directory: string, file: string): Promise<void
   } catch (error) {
     rmSync(draft, { force: true });
     throw new StartError(
-      `The backup of ${source} into ${file} failed (${faultCodeOf(error)}). Give a file in a folder that this user can write.`,
+      `The backup of ${source} into ${file} failed (${faultCodeOf(error)}). Give a file in a folder that this user can write.${foreignNote([source])}`,
       {
         cause: error,
       },
     );
-  }
-}
-
-/** A copy is in WAL mode as its source is; a backup must be whole without a second file. */
-function singleFile(path: string): void {
-  const database = openConnection(path, { readonly: false });
-  database.pragma('journal_mode = DELETE');
-  database.close();
-}
-
-export interface RestoreOptions {
-  readonly directory: string;
-  /** The backup. */
-  readonly file: string;
-  readonly keys: KeyRing;
-  /** Where the key came from, for the error. */
-  readonly keySource: string;
-  /** Puts an existing database aside instead of refusing; it keeps its name and gets this ending. */
-  readonly asideSuffix?: string;
-}
-
-function requireRestorable(options: RestoreOptions): void {
-  const copy = openForeignCopy(options.file, CONTROL_DATABASE);
-  try {
-    requireKnownSchema(copy, readMigrations(CONTROL_MIGRATIONS));
-    requireKeyFits(copy, options.keys, options.keySource);
-  } finally {
-    copy.close();
-  }
-}
-
-/**
- * Puts a backup into a data directory. Throws a StartError, and changes nothing, when a process uses the directory, it
- * holds a database already, the backup is damaged or of a newer version, or the key does not fit.
- */
-export function restoreStore(options: RestoreOptions): void {
-  const { directory, file, asideSuffix } = options;
-  prepareDataDirectory(directory);
-  const lock = acquireDataLock(directory);
-  try {
-    const target = dataPathsOf(directory).controlDatabase;
-    requireRestorable(options);
-    if (existsSync(target) && asideSuffix === undefined) {
-      throw new StartError(
-        `${target} exists already. Restore into an empty directory, or have it renamed by --replace.`,
-      );
-    }
-    const draft = `${target}.restoring`;
-    rmSync(draft, { force: true });
-    copyFileSync(file, draft, constants.COPYFILE_EXCL);
-    chmodSync(draft, 0o600);
-    syncFile(draft);
-    for (const ending of ['', '-wal', '-shm']) {
-      if (existsSync(target + ending)) renameSync(target + ending, `${target}${asideSuffix}${ending}`);
-    }
-    renameSync(draft, target);
-    syncDirectory(directory);
-  } finally {
-    lock.release();
   }
 }

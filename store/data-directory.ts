@@ -2,7 +2,8 @@
 import { chmodSync, existsSync, mkdirSync, statSync, writeFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { StartError } from '../model/errors.ts';
-import { createPrivateFile, openLockFile, faultCodeOf, securePrivateFiles } from './database.ts';
+import { createPrivateFile, openLockFile, faultCodeOf, securePrivateFiles, type Database } from './database.ts';
+import { foreignNote, ownerFor } from './file-owner.ts';
 
 /** Names of the files in a data directory. */
 export interface DataPaths {
@@ -45,9 +46,18 @@ export function prepareDataDirectory(directory: string): readonly string[] {
     return [`${directory} could be entered by other users (mode 0${mode.toString(8)}); its mode is 0700 now.`];
   } catch (error) {
     throw new StartError(
-      `The data directory ${directory} can't be used (${faultCodeOf(error)}). Give one that this user can write: KEYVEIL_DATA_DIR or --data-dir.`,
+      `The data directory ${directory} can't be used (${faultCodeOf(error)}). Give one that this user can write: KEYVEIL_DATA_DIR or --data-dir.${noteOf(directory)}`,
       { cause: error },
     );
+  }
+}
+
+// A folder that can't be looked at has nothing to add.
+function noteOf(directory: string): string {
+  try {
+    return foreignNote([directory]);
+  } catch {
+    return '';
   }
 }
 
@@ -65,16 +75,22 @@ export function acquireDataLock(directory: string): DataLock {
   const path = dataPathsOf(directory).lock;
   if (existsSync(path)) securePrivateFiles([path]);
   else createLockFile(path);
-  const database = openLockFile(path);
+  let opened: Database | null = null;
   try {
+    const database = (opened = openLockFile(path));
     database.pragma('journal_mode = MEMORY');
     database.pragma('locking_mode = EXCLUSIVE');
     database.exec('BEGIN EXCLUSIVE');
+    return {
+      release() {
+        if (database.open) database.close();
+      },
+    };
   } catch (error) {
-    database.close();
+    opened?.close();
     if (faultCodeOf(error) !== 'SQLITE_BUSY') {
       throw new StartError(
-        `The lock ${path} can't be taken (${faultCodeOf(error)}). Remove the file if no daemon runs.`,
+        `The lock ${path} can't be taken (${faultCodeOf(error)}). Remove the file if no daemon runs.${foreignNote([path])}`,
         {
           cause: error,
         },
@@ -87,16 +103,11 @@ export function acquireDataLock(directory: string): DataLock {
       },
     );
   }
-  return {
-    release() {
-      if (database.open) database.close();
-    },
-  };
 }
 
 function createLockFile(path: string): void {
   try {
-    createPrivateFile(path);
+    createPrivateFile(path, ownerFor(path));
   } catch (error) {
     // Another process was faster; who holds the lock is decided by the lock.
     if (faultCodeOf(error) === 'EEXIST') securePrivateFiles([path]);

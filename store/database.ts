@@ -14,6 +14,7 @@ import {
 import { dirname } from 'node:path';
 import Sqlite, { type Database } from 'better-sqlite3';
 import { KeyveilError, StartError } from '../model/errors.ts';
+import { foreignNote, giveTo, ownerFor, type FileOwner } from './file-owner.ts';
 
 export type { Database, Statement } from 'better-sqlite3';
 
@@ -61,15 +62,25 @@ export function syncDirectory(path: string): void {
 }
 
 /** Makes an empty file of mode 0600; fails when anything, a symbolic link included, has that name. */
-export function createPrivateFile(path: string): void {
-  closeSync(openSync(path, constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_WRONLY, 0o600));
+export function createPrivateFile(path: string, owner: FileOwner | null = null): void {
+  const descriptor = openPrivateFile(path);
+  try {
+    if (owner !== null) giveTo(descriptor, owner, { path });
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** The same, left open for writing; the caller closes it. */
+export function openPrivateFile(path: string): number {
+  return openSync(path, constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_WRONLY, 0o600);
 }
 
 // The file appears under its name only when its first page is whole: an empty file there is damage, never a new database.
 function createDatabaseFile(path: string, kind: DatabaseKind): void {
   const draft = `${path}.new`;
   rmSync(draft, { force: true });
-  createPrivateFile(draft);
+  createPrivateFile(draft, ownerFor(path));
   const database = new Sqlite(draft);
   try {
     if (kind.incrementalVacuum) database.pragma('auto_vacuum = INCREMENTAL');
@@ -112,25 +123,47 @@ function requireSqliteHeader(path: string): void {
   } finally {
     closeSync(descriptor);
   }
-  if (bytes.toString('latin1') !== HEADER) throw damaged(path, 'it is not an SQLite database');
+  if (bytes.toString('latin1') !== HEADER) throw new Damage('it is not an SQLite database');
 }
 
-function damaged(path: string, detail: string, cause?: unknown): StartError {
-  return new StartError(
-    `The database ${path} can't be used: ${detail}. Nothing was changed; move it away, or restore a backup with keyveil restore.`,
-    { cause },
-  );
+/** What is wrong with a file; whoever opens it knows what to do about it. */
+class Damage extends Error {}
+
+const ADVICE_FOR_OWN = 'move it away, or restore a backup with keyveil restore';
+const ADVICE_FOR_BACKUP = 'take another backup';
+
+function withAdvice<Result>(path: string, advice: string, open: () => Result): Result {
+  try {
+    return open();
+  } catch (error) {
+    if (!(error instanceof Damage)) throw error;
+    throw new StartError(
+      `The database ${path} can't be used: ${error.message}. Nothing was changed; ${advice}.`,
+      error.cause === undefined ? {} : { cause: error.cause },
+    );
+  }
 }
 
-function requireOurs(database: Database, path: string, kind: DatabaseKind): void {
+// What the file's owner or mode forbids is no damage.
+const FORBIDDEN = /^SQLITE_(?:CANTOPEN|READONLY|PERM)/;
+
+function cannotOpen(path: string, error: unknown): Error {
+  const code = faultCodeOf(error);
+  const note = FORBIDDEN.test(code) ? foreignNote([path, `${path}-wal`, `${path}-shm`]) : '';
+  return note === ''
+    ? new Damage(`opening it failed with ${code}`, { cause: error })
+    : new StartError(`The database ${path} can't be opened (${code}).${note}`, { cause: error });
+}
+
+function requireOurs(database: Database, kind: DatabaseKind): void {
   const found = database.pragma('application_id', { simple: true });
-  if (found !== kind.applicationId) throw damaged(path, 'another program made it, or it is another of Keyveil’s files');
+  if (found !== kind.applicationId) throw new Damage('another program made it, or it is another of Keyveil’s files');
 }
 
-function requireSound(database: Database, path: string, kind: DatabaseKind): void {
+function requireSound(database: Database, kind: DatabaseKind): void {
   if (databaseBytes(database) > kind.checkedBytesMax) return;
   const [first] = database.pragma('quick_check(1)') as { quick_check: string }[];
-  if (first?.quick_check !== 'ok') throw damaged(path, 'it is damaged (quick_check)');
+  if (first?.quick_check !== 'ok') throw new Damage('it is damaged (quick_check)');
 }
 
 function applySettings(database: Database, isReader: boolean): void {
@@ -159,9 +192,9 @@ export function openOwnedDatabase(path: string, kind: DatabaseKind): OpenedDatab
     requireNoRemains(path);
     createDatabaseFile(path, kind);
   } else {
-    requireSqliteHeader(path);
+    withAdvice(path, ADVICE_FOR_OWN, () => requireSqliteHeader(path));
   }
-  return { database: openChecked(path, kind, false), warnings };
+  return { database: withAdvice(path, ADVICE_FOR_OWN, () => openChecked(path, kind, false)), warnings };
 }
 
 // A log without its database is what is left when the database itself was lost: to start anew would hide that.
@@ -176,13 +209,13 @@ function requireNoRemains(path: string): void {
 function openChecked(path: string, kind: DatabaseKind, readonly: boolean): Database {
   const database = new Sqlite(path, { fileMustExist: true, readonly });
   try {
-    requireOurs(database, path, kind);
+    requireOurs(database, kind);
     if (!readonly) applySettings(database, false);
-    requireSound(database, path, kind);
+    requireSound(database, kind);
     return database;
   } catch (error) {
     database.close();
-    throw error instanceof StartError ? error : damaged(path, `opening it failed with ${faultCodeOf(error)}`, error);
+    throw error instanceof Damage ? error : cannotOpen(path, error);
   }
 }
 
@@ -193,11 +226,31 @@ export function openConnection(path: string, options: { readonly readonly: boole
   return database;
 }
 
+/** The same for reading and writing, as the first of a process; throws a StartError when it can't be opened. */
+export function openExisting(path: string): Database {
+  return withAdvice(path, ADVICE_FOR_OWN, () => {
+    try {
+      return openConnection(path, { readonly: false });
+    } catch (error) {
+      throw cannotOpen(path, error);
+    }
+  });
+}
+
 /** Opens a database of ours that is at rest, to look at or to copy; throws a StartError when it isn't one. */
 export function openForeignCopy(path: string, kind: DatabaseKind): Database {
   if (statOrNull(path)?.isFile() !== true) throw new StartError(`${path} is not there or not a plain file.`);
-  requireSqliteHeader(path);
-  return openChecked(path, kind, true);
+  return withAdvice(path, ADVICE_FOR_BACKUP, () => {
+    requireSqliteHeader(path);
+    return openChecked(path, kind, true);
+  });
+}
+
+/** Makes a database that nobody else has open whole without a second file: a copy is in WAL mode as its source is. */
+export function singleFile(path: string): void {
+  const database = openConnection(path, { readonly: false });
+  database.pragma('journal_mode = DELETE');
+  database.close();
 }
 
 /** Opens a file as a bare database, for nothing but its locks. */

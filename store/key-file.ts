@@ -1,10 +1,11 @@
 // Master keys as text and as files: 32 bytes in base64; the default key is made once, at the very first start.
 import { randomBytes } from 'node:crypto';
-import { closeSync, constants, fsyncSync, lstatSync, openSync, readFileSync, writeSync } from 'node:fs';
+import { closeSync, fsyncSync, lstatSync, readFileSync, writeSync } from 'node:fs';
 import { StartError } from '../model/errors.ts';
 import { Secret } from '../model/secret.ts';
 import { dataPathsOf } from './data-directory.ts';
-import { securePrivateFiles, syncDirectory } from './database.ts';
+import { openPrivateFile, securePrivateFiles, syncDirectory } from './database.ts';
+import { giveTo, ownerFor } from './file-owner.ts';
 import { MASTER_KEY_BYTES } from './key-ring.ts';
 
 /** Standard base64 or base64url of 32 bytes, with or without padding. */
@@ -29,14 +30,15 @@ export function createMasterKeyText(): string {
   return `${randomBytes(MASTER_KEY_BYTES).toString('base64')}\n`;
 }
 
-/** Writes a file of mode 0600 that did not exist before, and flushes it to the disk. Throws what the system throws. */
-export function writePrivateFile(path: string, text: string): void {
-  const descriptor = openSync(
-    path,
-    constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_WRONLY,
-    0o600,
-  );
+/**
+ * Writes a file of mode 0600 that did not exist before, and flushes it to the disk. When root writes it, it belongs to
+ * whoever owns the file `replaces`, or else the folder. Throws what the system throws.
+ */
+export function writePrivateFile(path: string, text: string, replaces = path): void {
+  const owner = ownerFor(replaces);
+  const descriptor = openPrivateFile(path);
   try {
+    giveTo(descriptor, owner, { path });
     writeSync(descriptor, text);
     fsyncSync(descriptor);
   } finally {

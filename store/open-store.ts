@@ -7,7 +7,7 @@ import { establishCanary, requireKeyFits } from './canary.ts';
 import { read, type ControlContext } from './control-context.ts';
 import { createCredentialStore } from './credentials.ts';
 import { acquireDataLock, dataPathsOf, type DataLock } from './data-directory.ts';
-import { AUDIT_DATABASE, CONTROL_DATABASE, openConnection, openOwnedDatabase, type Database } from './database.ts';
+import { AUDIT_DATABASE, CONTROL_DATABASE, openExisting, openOwnedDatabase, type Database } from './database.ts';
 import { createEnvironmentStore } from './environments.ts';
 import type { KeyRing } from './key-ring.ts';
 import { AUDIT_MIGRATIONS, CONTROL_MIGRATIONS, migrate, requireCurrentSchema } from './migrate.ts';
@@ -31,6 +31,8 @@ export interface StoreOptions {
   readonly defaultNetworking: EnvironmentNetworking;
   /** An owner takes the directory's lock, migrates and prunes; a member joins a directory that an owner serves. */
   readonly role?: 'owner' | 'member';
+  /** The directory's lock, where the caller has it already; it stays the caller's. */
+  readonly lock?: DataLock;
   readonly auditRetention: AuditRetention;
 }
 
@@ -74,7 +76,7 @@ function openOwned(options: StoreOptions): Opened {
 }
 
 function openMember(options: StoreOptions): Opened {
-  const database = openConnection(dataPathsOf(options.directory).controlDatabase, { readonly: false });
+  const database = openExisting(dataPathsOf(options.directory).controlDatabase);
   try {
     requireCurrentSchema(database, CONTROL_MIGRATIONS);
     requireKeyFits(database, options.keys, options.keySource);
@@ -138,7 +140,8 @@ async function assemble(options: StoreOptions, opened: Opened, lock: DataLock | 
  * newer than the program, the master key does not fit, or another daemon has the directory.
  */
 export async function openStore(options: StoreOptions): Promise<Store> {
-  const lock = options.role === 'member' ? null : acquireDataLock(options.directory);
+  const held: DataLock | null = options.lock === undefined ? null : { release: () => undefined };
+  const lock = options.role === 'member' ? null : (held ?? acquireDataLock(options.directory));
   try {
     const opened = lock === null ? openMember(options) : openOwned(options);
     try {

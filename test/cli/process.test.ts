@@ -1,52 +1,13 @@
 // The program as a process: signals, exit codes, and what a terminal's user sees of a start that fails.
-import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { test, type Test } from 'tap';
 import { createClient } from '../../cli/client.ts';
-
-const MAIN = fileURLToPath(new URL('../../cli/main.ts', import.meta.url));
-const REGISTER = new URL('../../scripts/ts-register.mjs', import.meta.url).href;
-
-interface Program {
-  readonly child: ChildProcessByStdio<null, Readable, Readable>;
-  readonly output: () => string;
-  /** Resolves once the output holds the text. */
-  until(text: string): Promise<void>;
-  readonly exit: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
-}
-
-function start(words: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
-  const child = spawn(process.execPath, ['--import', REGISTER, MAIN, ...words], {
-    env: { PATH: process.env['PATH'], ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  let output = '';
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (text: string) => (output += text));
-  const exit = once(child, 'close').then(([code, signal]) => ({
-    code: code as number | null,
-    signal: signal as NodeJS.Signals | null,
-  }));
-  return {
-    child,
-    output: () => output,
-    exit,
-    until: (text) =>
-      new Promise((resolve, reject) => {
-        const look = () => output.includes(text) && resolve();
-        child.stdout.on('data', look);
-        child.stderr.on('data', look);
-        child.once('close', () => reject(new Error(`ended without ${text}: ${output}`)));
-        look();
-      }),
-  };
-}
+import { startCommand as start } from '../support/command-process.ts';
 
 function shortFolder(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), 'kv-'));

@@ -19,13 +19,20 @@ import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { test } from 'tap';
 import { Secret } from '../../model/secret.ts';
-import { backupStore, restoreStore } from '../../store/backup.ts';
+import { backupStore } from '../../store/backup.ts';
 import { acquireDataLock, dataPathsOf, prepareDataDirectory } from '../../store/data-directory.ts';
 import { AUDIT_DATABASE, CONTROL_DATABASE, openOwnedDatabase, faultCodeOf } from '../../store/database.ts';
 import { createMasterKeyText, openMasterKeyFile, parseMasterKey } from '../../store/key-file.ts';
 import { migrate, readMigrations, requireCurrentSchema } from '../../store/migrate.ts';
 import { openStore } from '../../store/open-store.ts';
-import { createRandomKeyRing, createTemporaryDirectory, newCredential, openTestStore } from '../support/store.ts';
+import { restoreStore } from '../../store/restore.ts';
+import {
+  createRandomKeyRing,
+  createTemporaryDirectory,
+  newCredential,
+  openTestStore,
+  START_MS,
+} from '../support/store.ts';
 
 const modeOf = (path: string) => statSync(path).mode & 0o777;
 
@@ -315,25 +322,25 @@ test('a backup taken while serving restores into an empty directory', async (t) 
   const keySource = 'the test';
   const { keys } = options;
   const target = join(files, 'restored');
-  restoreStore({ directory: target, file, keys, keySource });
+  restoreStore({ directory: target, file, keys, keySource, nowMs: START_MS });
   const restored = await openStore({ ...options, directory: target });
   t.strictSame((await restored.control.vaults.list({ limit: 9, after: null, includeArchived: true })).items, [vault]);
   t.equal((await restored.sealedItems.get('ca'))?.reveal().toString(), 'root');
   t.throws(() => {
-    restoreStore({ directory: target, file, keys, keySource });
+    restoreStore({ directory: target, file, keys, keySource, nowMs: START_MS });
   }, /Another Keyveil process/);
   await restored.close();
   t.throws(() => {
-    restoreStore({ directory: target, file, keys, keySource });
+    restoreStore({ directory: target, file, keys, keySource, nowMs: START_MS });
   }, /exists already. Restore into an empty directory/);
-  restoreStore({ directory: target, file, keys, keySource, asideSuffix: '.before' });
+  restoreStore({ directory: target, file, keys, keySource, nowMs: START_MS, asideSuffix: '.before' });
   t.ok(existsSync(join(target, 'keyveil.db.before')));
 
   const refuse = (name: string, message: RegExp) => {
     const empty = join(files, `to-${name}`);
     t.throws(
       () => {
-        restoreStore({ directory: empty, file: join(files, name), keys, keySource });
+        restoreStore({ directory: empty, file: join(files, name), keys, keySource, nowMs: START_MS });
       },
       { name: 'StartError', message },
       name,
@@ -355,6 +362,12 @@ test('a backup taken while serving restores into an empty directory', async (t) 
   writeFileSync(join(files, 'damaged'), bytes);
   refuse('damaged', /can't be used/);
   t.throws(() => {
-    restoreStore({ directory: join(files, 'key'), file, keys: createRandomKeyRing(), keySource: 'KEYVEIL_MASTER_KEY' });
+    restoreStore({
+      directory: join(files, 'key'),
+      file,
+      keys: createRandomKeyRing(),
+      keySource: 'KEYVEIL_MASTER_KEY',
+      nowMs: START_MS,
+    });
   }, /KEYVEIL_MASTER_KEY does not fit/);
 });

@@ -8,6 +8,33 @@ export interface CountingRelay {
   close(): Promise<void>;
 }
 
+const CONNECT_TIMEOUT_MS = 5000;
+
+const PROBLEMS: Readonly<Record<string, string>> = {
+  ENOTFOUND: 'the name does not resolve',
+  EAI_AGAIN: 'the name does not resolve, since no name server answers',
+  ECONNREFUSED: 'nothing listens there',
+  ETIMEDOUT: 'no answer',
+  EHOSTUNREACH: 'there is no way to that host',
+  ENETUNREACH: 'there is no way to that network',
+};
+
+/** Null when a connection can be opened; else why not, for people. */
+export async function whyUnreachable(target: { readonly host: string; readonly port: number }): Promise<string | null> {
+  const signal = AbortSignal.timeout(CONNECT_TIMEOUT_MS);
+  const socket = connect({ ...target, signal });
+  try {
+    await once(socket, 'connect');
+    return null;
+  } catch (error) {
+    const code = signal.aborted ? 'ETIMEDOUT' : ((error as NodeJS.ErrnoException).code ?? 'unknown');
+    return `${PROBLEMS[code] ?? 'it failed'} (${code})`;
+  } finally {
+    socket.on('error', () => undefined);
+    socket.destroy();
+  }
+}
+
 /** Listens on a port of 127.0.0.1 and passes every byte on, both ways. */
 export async function openCountingRelay(target: {
   readonly host: string;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describeCertificates } from './ca.ts';
 import { ApiError, type AdminClient, type Json } from './client.ts';
 import { CLIENT_FLAGS, UsageError, type Command, type Invocation } from './command.ts';
-import { openCountingRelay } from './counting-relay.ts';
+import { openCountingRelay, whyUnreachable } from './counting-relay.ts';
 import { askBy, CLIENT_PROGRAMS, isInstalled } from './doctor-clients.ts';
 import { segment, textOf } from './names.ts';
 import { createSession } from './session.ts';
@@ -110,6 +110,34 @@ function throughRelay(variables: Environment, port: number): Environment {
   return Object.fromEntries(entries);
 }
 
+/** Opens a session for one check, and archives it however that ends. */
+async function withSession<Result>(
+  client: AdminClient,
+  fields: Json,
+  work: (session: { id: string; variables: Environment }) => Promise<Result>,
+): Promise<Result> {
+  const wish = { vaults: [], environment: undefined, fields: { ...fields, expires_in: 300 } };
+  const session = await createSession(client, wish);
+  const id = textOf(session, 'id');
+  try {
+    return await work({ id, variables: variablesOf(session) });
+  } finally {
+    await client.call('POST', `/v1/sessions/${segment(id)}/archive`, { body: {} });
+  }
+}
+
+/** Whether the proxy is where sandboxes are told that it is, as seen from here. */
+function checkProxy(client: AdminClient): Promise<Finding> {
+  return withSession(client, { title: 'keyveil doctor proxy' }, async ({ variables }) => {
+    const { protocol, host } = new URL(variables['HTTPS_PROXY'] ?? '');
+    const what = 'proxy';
+    const problem = await whyUnreachable(proxyOf(variables));
+    if (problem === null) return { what, verdict: 'ok', words: `can be reached at ${protocol}//${host}` };
+    const words = `${protocol}//${host}, which sandboxes are told to use, can't be reached from here: ${problem}. Check KEYVEIL_ADVERTISED_PROXY_URL, or run doctor where sandboxes run; no client was tried`;
+    return { what, verdict: 'failed', words };
+  });
+}
+
 /** One session per client, so that its events are known by their session. */
 async function checkClient(
   client: AdminClient,
@@ -119,11 +147,8 @@ async function checkClient(
   const program = CLIENT_PROGRAMS.find((candidate) => candidate.name === name);
   if (program === undefined || !(await isInstalled(program, place.env)))
     return { what: name, verdict: 'ok', words: 'is not installed here' };
-  const fields = { ca_directory: place.folder, title: `keyveil doctor ${name}`, expires_in: 300 };
-  const session = await createSession(client, { vaults: [], environment: undefined, fields });
-  const id = textOf(session, 'id');
-  try {
-    const variables = variablesOf(session);
+  const fields = { ca_directory: place.folder, title: `keyveil doctor ${name}` };
+  return withSession(client, fields, async ({ id, variables }) => {
     // A proxy that speaks TLS must be called by the name in its certificate, so nothing is put in front of it.
     const isCounted = variables['HTTPS_PROXY']?.startsWith('http:') === true;
     const relay = await openCountingRelay(proxyOf(variables));
@@ -138,9 +163,7 @@ async function checkClient(
     } finally {
       await relay.close();
     }
-  } finally {
-    await client.call('POST', `/v1/sessions/${segment(id)}/archive`, { body: {} });
-  }
+  });
 }
 
 function targetOf(invocation: Invocation): string {
@@ -161,6 +184,10 @@ async function run(invocation: Invocation): Promise<number> {
   await report(await checkReady(client));
   await report(await checkCa(client));
   await report(checkClock());
+  const proxy = await checkProxy(client);
+  await report(proxy);
+  // What the clients would say of a proxy that is not there says nothing of them.
+  if (proxy.verdict === 'failed') return 1;
   const folder = makeTemporaryFolder('keyveil-doctor-');
   try {
     for (const name of ['ca.pem', 'ca-bundle.pem']) {
@@ -178,7 +205,8 @@ async function run(invocation: Invocation): Promise<number> {
 export const DOCTOR_COMMANDS: readonly Command[] = [
   {
     name: 'doctor',
-    summary: 'Check the daemon, its key, CA and clock, and whether the clients found here go through it and trust it',
+    summary:
+      'Check the daemon, its key, CA and clock, and whether sandboxes can reach it, and the clients found here go through it and trust it',
     usage: '[--target URL]',
     examples: ['keyveil doctor --target https://example.com/'],
     flags: {

@@ -1,6 +1,7 @@
 // Commands against a real daemon: what they print, what they end with, and that no secret is among it.
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -496,6 +497,11 @@ void test('doctor tells for each client whether it goes through the proxy and tr
   const upstream = await startUpstream({ leaf: authority.leafFor(['doctor.test']) });
   t.teardown(() => upstream.close());
   const { keyveilRun } = await openScene(t, { 'doctor.test': upstream.port }, authority);
+  const temporary = mkdtempSync(join(tmpdir(), 'kvt-'));
+  t.teardown(() => rmSync(temporary, { recursive: true, force: true }));
+  const { TMPDIR: before = tmpdir() } = process.env;
+  process.env['TMPDIR'] = temporary;
+  t.teardown(() => (process.env['TMPDIR'] = before));
   const outcome = await keyveilRun(['doctor', '--target', 'https://doctor.test/']);
   t.equal(outcome.exitCode, 0, outcome.out + outcome.err);
   t.match(outcome.out, /✓ daemon .*ready\n✓ CA .*Keyveil CA .*\n✓ clock /);
@@ -505,8 +511,31 @@ void test('doctor tells for each client whether it goes through the proxy and tr
     outcome.out,
     /^. wget +(?:goes through the proxy(?:, but does not trust| and trusts) the CA|is not installed here)/m,
   );
-  t.same(
-    readdirSync(tmpdir()).filter((name) => name.startsWith('keyveil-doctor-')),
-    [],
-  );
+  t.same(readdirSync(temporary), []);
+});
+
+void test('doctor fails where the proxy is not where sandboxes are told, and blames no client', async (t) => {
+  const gone = createServer().listen(0, '127.0.0.1');
+  await once(gone, 'listening');
+  const { port } = gone.address() as AddressInfo;
+  gone.close();
+  for (const [url, expected] of [
+    [
+      'http://keyveil.invalid:7080',
+      /✗ proxy +http:\/\/keyveil\.invalid:7080, .* the name does not resolve.*\((?:ENOTFOUND|EAI_AGAIN)\)/,
+    ],
+    [
+      `http://127.0.0.1:${port}`,
+      /✗ proxy .* nothing listens there \(ECONNREFUSED\)\. Check KEYVEIL_ADVERTISED_PROXY_URL/,
+    ],
+  ] as const) {
+    const keyveil = await startTestDaemon({ environment: { KEYVEIL_ADVERTISED_PROXY_URL: url } });
+    t.teardown(() => keyveil.close());
+    const outcome = await run(['doctor', '--data-dir', join(keyveil.directory, 'data')]);
+    t.equal(outcome.exitCode, 1);
+    t.match(outcome.out, expected);
+    t.notMatch(outcome.out, /CURL_CA_BUNDLE|trust/);
+    const sessions = (await keyveil.admin('GET', '/v1/sessions')).body['data'];
+    t.same(sessions, [], 'its session is archived');
+  }
 });

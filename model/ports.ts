@@ -160,8 +160,10 @@ export interface SessionPolicy {
 
 /** Reads on a connection of its own, which sees every commit of every process. */
 export interface PolicyReader {
-  /** Null when there is no such session. Rejects when the database can't be read: the request must be refused. */
-  read(sessionId: string): Promise<SessionPolicy | null>;
+  /** Null when there is no such session. Throws when the database can't be read: the request must be refused. */
+  read(sessionId: string): SessionPolicy | null | Promise<SessionPolicy | null>;
+  /** Reads that `work` makes before it returns share one look at the database: for requests that have all arrived. */
+  together(work: () => void): void;
   /** The session whose token has this SHA-256 (32 bytes), for logins that carry the token alone. */
   findSessionId(tokenHash: Buffer): Promise<string | null>;
   /** Changes whenever any process has committed since the last call; costs microseconds. */
@@ -272,12 +274,11 @@ export interface LogFields {
   readonly requestId?: string;
   readonly name?: string;
   readonly pid?: number;
-  /** Logged by class name, code and stack frames; never its message when the message could quote input. */
+  /** Logged by class name, code and stack frames; not its message where that could quote input. */
   readonly error?: unknown;
 }
 
 export interface Logger {
-  /** Whether debug lines are written, so that those of every request are only built then. */
   readonly debugIsOn?: boolean;
   debug(fields: LogFields, message: string): void;
   info(fields: LogFields, message: string): void;
@@ -285,7 +286,7 @@ export interface Logger {
   error(fields: LogFields, message: string): void;
 }
 
-/** Counters and gauges of the data plane. No label is chosen by a sandbox. */
+/** No label is chosen by a sandbox. */
 export interface ProxyMetrics {
   request(outcome: AuditEvent['outcome'], reason: string | null): void;
   swap(location: SwapLocation, count: number): void;
@@ -295,6 +296,5 @@ export interface ProxyMetrics {
   streams(delta: 1 | -1): void;
   /** Time inside Keyveil without the upstream, in milliseconds. */
   overhead(ms: number): void;
-  /** CONNECTs without a valid session. */
   unauthenticated(): void;
 }

@@ -132,6 +132,18 @@ export class AuditTrail {
   }
 }
 
+/** Opens the record of a request of a tunnel. */
+export function openRequestTrail(
+  ports: TrailPorts,
+  tunnel: Pick<Tunnel, 'sessionId' | 'scheme' | 'authority'>,
+  request: Pick<TrailStart, 'method' | 'target' | 'httpVersion'>,
+): AuditTrail {
+  const { authority, sessionId, scheme } = tunnel;
+  const { method, target, httpVersion } = request;
+  const { host, port } = authority;
+  return new AuditTrail({ sessionId, method, scheme, host, port, target, httpVersion }, ports);
+}
+
 /** Writes the row of a request that was refused before it could be understood. */
 export function recordMalformed(
   ports: TrailPorts,

@@ -5,8 +5,8 @@ import { KeyveilError } from '../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
 import type { ClientExchange, ClientReply, ClientRequest } from './client-exchange.ts';
 import { lingerAfterAnswer } from './linger.ts';
-import { holdUntilTurnEnds } from './turn-writes.ts';
 import { headerValue, headerValues, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
+import { holdUntilTurnEnds, type Holder } from './turn.ts';
 
 const NO_BODY: BodyFraming = { kind: 'none' };
 const NOTHING = Buffer.alloc(0);
@@ -116,7 +116,7 @@ export function isClosing(socket: Duplex): boolean {
 }
 
 /** A reply over Node's ServerResponse, with fields in the order and case given. */
-class Http1Reply implements ClientReply {
+class Http1Reply implements ClientReply, Holder {
   onDrain: (() => void) | null = null;
   onAbort: (() => void) | null = null;
   onFinish: (() => void) | null = null;
@@ -124,6 +124,7 @@ class Http1Reply implements ClientReply {
   readonly #socket: Duplex;
   readonly #replies: Replies;
   #hasEnded = false;
+  #isHeld = false;
 
   constructor(response: ServerResponse, socket: Duplex) {
     this.#response = response;
@@ -174,7 +175,7 @@ class Http1Reply implements ClientReply {
       this.#dropLater();
     } else if (isHttp10) headers.push('Connection', 'keep-alive');
     else response.removeHeader('connection');
-    holdUntilTurnEnds(this.#socket);
+    this.#hold();
     response.writeHead(head.status, head.reason, headers);
     // An event stream's head leaves at once; a body that is at hand leaves in the same segment.
     if (isStream) queueMicrotask(() => this.#flushHead());
@@ -194,8 +195,25 @@ class Http1Reply implements ClientReply {
     this.#hasEnded = true;
     if (this.#response.destroyed) return;
     if (trailers.length > 0 && this.#response.chunkedEncoding) this.#addTrailers(trailers);
+    if (!this.#isHeld) this.#finish();
+  }
+
+  #finish(): void {
     if (!this.#response.shouldKeepAlive && !this.#response.req.complete) lingerAfterAnswer(this.#socket);
     this.#response.end();
+  }
+
+  #hold(): void {
+    this.#isHeld = true;
+    this.#socket.cork();
+    holdUntilTurnEnds(this);
+  }
+
+  /** Node's `end` uncorks the connection whoever has corked it, so that comes here too. */
+  release(): void {
+    this.#isHeld = false;
+    if (this.#hasEnded && !this.#response.destroyed) this.#finish();
+    else this.#socket.uncork();
   }
 
   #addTrailers(trailers: RawHeaders): void {

@@ -97,7 +97,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     intake.begin(request, response);
     if (isClosing(request.socket)) return intake.discard();
     try {
-      void pipeline.run(tunnel, createHttp1Exchange(request, response, request.socket));
+      pipeline.run(tunnel, createHttp1Exchange(request, response, request.socket));
     } catch (error) {
       const known = toKeyveilError(error);
       recordMalformed(ports, tunnel, { error: known, httpVersion: '1.1' });

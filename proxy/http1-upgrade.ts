@@ -51,5 +51,5 @@ export function upgradeToWebSocket(upgrade: Http1Upgrade): void {
     answerAndClose(socket, toKeyveilError(error), tunnel.authority.host);
     return;
   }
-  void pipeline.run(tunnel, exchange, createUpgradeClient(upgrade, reply));
+  pipeline.run(tunnel, exchange, createUpgradeClient(upgrade, reply));
 }

@@ -60,7 +60,7 @@ function serveStream(
       );
     }
     const reply = new Http2Reply(stream);
-    void pipeline.run(tunnel, { request, reply }, protocol === null ? null : createExtendedConnect(stream, reply));
+    pipeline.run(tunnel, { request, reply }, protocol === null ? null : createExtendedConnect(stream, reply));
   } catch (error) {
     const known = toKeyveilError(error);
     recordMalformed(ports, tunnel, { error: known, httpVersion: '2' });

@@ -1,25 +1,23 @@
 // What one request gets, from top to bottom: destination, policy, swap, upstream, veil, client, audit.
 import { performance } from 'node:perf_hooks';
-import { KeyveilError } from '../model/errors.ts';
-import { requireAdmitted, requireInterception, sessionInactive } from './admission.ts';
-import { AuditTrail } from './audit-trail.ts';
+import { openRequestTrail } from './audit-trail.ts';
 import type { ClientExchange, ClientRequest } from './client-exchange.ts';
 import { requireSameDestination } from './destination-check.ts';
-import { regardEmergencyStop } from './emergency-stop.ts';
 import { noHeaders, withoutHeaders, type Destination, type RawHeaders, type UpstreamRequest } from './exchange.ts';
 import { Forward } from './forward.ts';
 import { endToEndTrailers } from './hop-by-hop.ts';
 import { swapHead, withHost, type Rules } from './request-head.ts';
 import { createResponseMemory } from './response-memory.ts';
 import { RequestPump } from './request-pump.ts';
+import { readRules, requireOpen } from './request-rules.ts';
 import type { ProxyPorts } from './settings.ts';
 import { prepareBody } from './swap/body.ts';
 import { swapHeaders, type HeaderSwap } from './swap/headers.ts';
 import { createBodyObserver } from './swap/observer.ts';
 import { SessionLimits } from './session-limits.ts';
-import { compileSwapPlan, type SwapPlan } from './swap/plan.ts';
+import type { SwapPlan } from './swap/plan.ts';
+import { atTurnEnd } from './turn.ts';
 import type { Tunnel } from './tunnels.ts';
-import { compileVeil } from './veil/compile.ts';
 import { createResponseVeil } from './veil/response-veil.ts';
 import { switchToWebSocket } from './websocket-switch.ts';
 import { upgradeRequestHeaders, type UpgradeClient } from './websocket.ts';
@@ -39,9 +37,13 @@ interface Outgoing {
 
 /** One request on its way through. */
 interface Run {
+  readonly tunnel: Tunnel;
+  readonly exchange: ClientExchange;
   readonly forward: Forward;
   readonly startedAt: number;
   readonly upgrade: UpgradeClient | null;
+  /** Whether it counts against the session's limits. */
+  isCounted: boolean;
 }
 
 /** What the steps after the swap of the head go on with. */
@@ -50,12 +52,22 @@ interface Swapped {
   readonly swapped: HeaderSwap;
   readonly rules: Rules;
   readonly forward: Forward;
+  readonly destination: Destination;
 }
 
 export class Pipeline {
   readonly #ports: ProxyPorts;
   readonly state: PipelineState = { isDraining: false };
   readonly #limits: SessionLimits;
+  /** Requests of this turn. */
+  #due: Run[] = [];
+  readonly #startDue = (): void => {
+    const due = this.#due;
+    this.#due = [];
+    this.#ports.policies.together(() => {
+      for (const run of due) this.#start(run);
+    });
+  };
 
   constructor(ports: ProxyPorts) {
     this.#ports = ports;
@@ -67,50 +79,59 @@ export class Pipeline {
     });
   }
 
-  /** Handles one request of a tunnel. Never rejects: every end is an answer or a dead connection, and one audit row. */
-  async run(tunnel: Tunnel, exchange: ClientExchange, upgrade: UpgradeClient | null = null): Promise<void> {
+  /**
+   * Handles one request of a tunnel. Every end is an answer or a dead connection, and one audit row. It is begun at the
+   * end of this turn of the event loop, with all that have arrived in it: the database is looked at once for them, after
+   * the last has come.
+   */
+  run(tunnel: Tunnel, exchange: ClientExchange, upgrade: UpgradeClient | null = null): void {
     const { clock, metrics, logger } = this.#ports;
     const startedAt = performance.now();
     const before = tunnel.previous();
     const done = tunnel.begin();
     metrics.streams(1);
-    let isCounted = false;
     const forward = new Forward({
       exchange,
-      trail: this.#openTrail(tunnel, exchange.request),
+      trail: openRequestTrail(this.#ports, tunnel, exchange.request),
       tunnel,
       onSettled: () => {
-        if (isCounted) this.#limits.leave(tunnel.sessionId);
+        if (run.isCounted) this.#limits.leave(tunnel.sessionId);
         metrics.streams(-1);
         done(clock.now());
       },
       onUnexpected: (error) => logger.error({ error, sessionId: tunnel.sessionId }, 'A request failed inside Keyveil.'),
     });
+    const run: Run = { tunnel, exchange, forward, startedAt, upgrade, isCounted: false };
+    if (before === undefined) this.#enqueue(run);
+    else void before.then(() => this.#enqueue(run));
+  }
+
+  #enqueue(run: Run): void {
+    if (this.#due.length === 0) atTurnEnd(this.#startDue);
+    this.#due.push(run);
+  }
+
+  #start(run: Run): void {
+    const { forward, tunnel, exchange } = run;
+    if (forward.isSettled) return;
     try {
-      if (before !== undefined) await before;
-      if (forward.isSettled) return;
       this.#limits.enter(tunnel.sessionId);
-      isCounted = true;
-      await this.#forward(tunnel, exchange, { forward, startedAt, upgrade });
+      run.isCounted = true;
+      const target = requireSameDestination(exchange.request, tunnel);
+      const rules = this.#readRules(tunnel);
+      // Most requests wait for nothing on their way, and go it in one step.
+      const going =
+        rules instanceof Promise ? rules.then((late) => this.#send(run, target, late)) : this.#send(run, target, rules);
+      going?.catch((error: unknown) => forward.fail(error));
     } catch (error) {
       forward.fail(error);
     }
   }
 
-  #openTrail(tunnel: Tunnel, request: ClientRequest): AuditTrail {
-    const { authority, sessionId, scheme } = tunnel;
-    const { method, target, httpVersion } = request;
-    return new AuditTrail(
-      { sessionId, method, scheme, host: authority.host, port: authority.port, target, httpVersion },
-      this.#ports,
-    );
-  }
-
-  async #forward(tunnel: Tunnel, exchange: ClientExchange, run: Run): Promise<void> {
-    const { forward, upgrade } = run;
-    const { request } = exchange;
-    const target = requireSameDestination(request, tunnel);
-    const rules = await this.#readRules(tunnel);
+  /** Undefined when the request is on its way already. */
+  #send(run: Run, target: string, rules: Rules): Promise<void> | undefined {
+    const { forward, tunnel, upgrade } = run;
+    const { request } = run.exchange;
     const destination: Destination = {
       sessionId: tunnel.sessionId,
       scheme: tunnel.scheme,
@@ -120,36 +141,31 @@ export class Pipeline {
     const swapped = swapHead(request, { target, rules, trail: forward.trail });
     forward.headSwaps = swapped.swaps;
     this.#drawVeil(request, rules, { forward, swapped, sessionId: tunnel.sessionId });
+    const step: Swapped = { target, swapped, rules, forward, destination };
     const outgoing =
       upgrade === null
-        ? await this.#prepare(tunnel, exchange, { target, swapped, rules, forward, destination })
-        : this.#prepareUpgrade(tunnel, exchange, { target, swapped, rules, forward, upgrade });
-    if (forward.isSettled) return;
+        ? this.#prepare(tunnel, run.exchange, step)
+        : this.#prepareUpgrade(tunnel, run.exchange, { ...step, upgrade });
+    if (outgoing instanceof Promise) return outgoing.then((late) => this.#handOver(run, destination, late));
+    return this.#handOver(run, destination, outgoing);
+  }
+
+  #handOver(run: Run, destination: Destination, outgoing: Outgoing): Promise<void> | undefined {
+    const { forward, exchange } = run;
+    if (forward.isSettled) return undefined;
     forward.pump = outgoing.pump;
     this.#ports.metrics.overhead(performance.now() - run.startedAt);
-    const options = forward.upstreamOptions(request.httpVersion, this.#ports.settings.responseTimeoutMs);
+    const options = forward.upstreamOptions(exchange.request.httpVersion, this.#ports.settings.responseTimeoutMs);
     const upstream = this.#ports.upstream.request(destination, outgoing.request, options);
-    forward.attach(upstream instanceof Promise ? await upstream : upstream);
+    if (upstream instanceof Promise) return upstream.then((late) => forward.attach(late));
+    forward.attach(upstream);
+    return undefined;
   }
 
   /** The session, environment and credentials as the database has them now. */
-  async #readRules(tunnel: Tunnel): Promise<Rules> {
-    const { policies, audit, settings } = this.#ports;
-    if (this.state.isDraining) {
-      throw new KeyveilError('shutting_down', 'Keyveil is shutting down. Try again in a moment.');
-    }
-    const room = audit.ready(tunnel.sessionId);
-    if (room !== undefined) await room;
-    const current = await policies.read(tunnel.sessionId);
-    if (current === null) throw sessionInactive('archived');
-    if (current.status !== 'active') throw sessionInactive(current.status);
-    requireAdmitted(current, tunnel.authority, settings);
-    requireInterception(current, settings);
-    const policy = regardEmergencyStop(current);
-    const { host } = tunnel.authority;
-    const plan = compileSwapPlan(policy, { host, scheme: tunnel.scheme });
-    const isVeiled = settings.veilOn && tunnel.scheme === 'https';
-    return { policy, plan, veil: isVeiled && plan !== null ? compileVeil(current, host) : null };
+  #readRules(tunnel: Tunnel): Rules | Promise<Rules> {
+    requireOpen(this.state);
+    return readRules(this.#ports, tunnel);
   }
 
   #drawVeil(
@@ -173,21 +189,26 @@ export class Pipeline {
     );
   }
 
-  async #prepare(
-    tunnel: Tunnel,
-    exchange: ClientExchange,
-    run: Swapped & { destination: Destination },
-  ): Promise<Outgoing> {
+  #prepare(tunnel: Tunnel, exchange: ClientExchange, run: Swapped): Outgoing | Promise<Outgoing> {
     const { request } = exchange;
     const { plan } = run.rules;
-    const { target } = run;
     const { method, body } = request;
-    const { sensitiveNames } = run.swapped;
     const headers = withHost(run.swapped.headers, tunnel);
-    if (body.kind === 'none' || plan === null || !plan.swapsBody) {
-      const pump = body.kind === 'none' ? null : this.#createPump(exchange, run, request.stream);
-      return { request: { method, target, headers, body, sensitiveNames }, pump };
-    }
+    if (body.kind !== 'none' && plan?.swapsBody === true)
+      return this.#prepareSwapped(plan, exchange, { ...run, headers });
+    const pump = body.kind === 'none' ? null : this.#createPump(exchange, run, request.stream);
+    return { request: { method, target: run.target, headers, body, sensitiveNames: run.swapped.sensitiveNames }, pump };
+  }
+
+  async #prepareSwapped(
+    plan: SwapPlan,
+    exchange: ClientExchange,
+    run: Swapped & { headers: RawHeaders },
+  ): Promise<Outgoing> {
+    const { request } = exchange;
+    const { method, body } = request;
+    const { target, headers } = run;
+    const { sensitiveNames } = run.swapped;
     // The body is read here before the upstream may see any of it, so the client's question is answered here.
     if (request.expectsContinue) exchange.reply.information(100, 'Continue', noHeaders());
     const prepared = await prepareBody(request.stream, {
@@ -196,7 +217,7 @@ export class Pipeline {
       framing: body,
       upstreamIsHttp2: await this.#goesByHttp2(request, run.destination, run.forward.signal),
       resources: this.#ports.bodies,
-      sessionId: tunnel.sessionId,
+      sessionId: run.destination.sessionId,
       signal: run.forward.signal,
     });
     const { forward } = run;
@@ -232,7 +253,7 @@ export class Pipeline {
         upstream,
         firstBytes,
         rules,
-        currentRules: () => this.#readRules(tunnel),
+        currentRules: async () => this.#readRules(tunnel),
         veilsMessages,
         bodies: this.#ports.bodies,
         sessionId: tunnel.sessionId,

@@ -96,7 +96,7 @@ export class PlainRequests {
     const tunnel = await this.#join(connection, policy, authority);
     if (socket.destroyed) return;
     // Port and environment are looked at there, where a refusal is recorded as any request's.
-    await pipeline.run(tunnel, exchange);
+    pipeline.run(tunnel, exchange);
   }
 
   /** Answers bytes that are no request: an answer at once would be taken for that of a request under way. */

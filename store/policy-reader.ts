@@ -43,6 +43,9 @@ class SqlitePolicyReader implements PolicyReader {
   /** What was used last: it has its place in that order already. */
   #newest: CachedPolicy | null = null;
   #sweptVersion = 0;
+  #isTogether = false;
+  /** What the first read of `together` has found; null before it. */
+  #sharedVersion: number | null = null;
 
   constructor(options: PolicyReaderOptions) {
     this.#options = options;
@@ -57,7 +60,7 @@ class SqlitePolicyReader implements PolicyReader {
       .pluck();
   }
 
-  async read(sessionId: string): Promise<SessionPolicy | null> {
+  read(sessionId: string): SessionPolicy | null {
     try {
       return this.#readNow(sessionId);
     } catch (error) {
@@ -70,6 +73,16 @@ class SqlitePolicyReader implements PolicyReader {
       return this.#selectByToken.get(tokenHash) ?? null;
     } catch (error) {
       throw toStoreError(error);
+    }
+  }
+
+  together(work: () => void): void {
+    this.#isTogether = true;
+    try {
+      work();
+    } finally {
+      this.#isTogether = false;
+      this.#sharedVersion = null;
     }
   }
 
@@ -91,9 +104,15 @@ class SqlitePolicyReader implements PolicyReader {
     this.#database.close();
   }
 
+  #currentVersion(): number {
+    if (!this.#isTogether) return this.version();
+    this.#sharedVersion ??= this.version();
+    return this.#sharedVersion;
+  }
+
   #readNow(sessionId: string): SessionPolicy | null {
     // Taken before the rows: a commit in between makes the next read look again.
-    const version = this.version();
+    const version = this.#currentVersion();
     const known = this.#cache.get(sessionId);
     if (known?.version === version) return this.#remember(sessionId, known);
     const rows = this.#readRows(sessionId);

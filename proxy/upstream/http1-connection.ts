@@ -2,7 +2,7 @@
 import type { Duplex } from 'node:stream';
 import type { Cidr } from '../../model/ip-class.ts';
 import type { Destination, RawHeaders, ResponseHead } from '../exchange.ts';
-import { holdUntilTurnEnds } from '../turn-writes.ts';
+import { holdUntilTurnEnds, type Holder } from '../turn.ts';
 import { protocolFailed, responseTimedOut } from './failures.ts';
 import { ResponseParser } from './http1-codec.ts';
 import type { Http1Carrier, Http1Exchange } from './http1-exchange.ts';
@@ -19,7 +19,7 @@ export interface Http1ConnectionOwner {
   replay(exchange: Http1Exchange, lost: Http1Connection): void;
 }
 
-export class Http1Connection implements Http1Carrier {
+export class Http1Connection implements Http1Carrier, Holder {
   readonly socket: Duplex;
   readonly destination: Destination;
   readonly #owner: Http1ConnectionOwner;
@@ -59,16 +59,21 @@ export class Http1Connection implements Http1Carrier {
     return !this.#isLost && this.socket.writable && !this.socket.readableEnded;
   }
 
-  /** Writes the exchange's head; the body follows in the same packet when it is at hand. */
+  /** Writes the exchange's head, at the end of the turn; the body follows in the same packet when it is at hand. */
   start(exchange: Http1Exchange): void {
     const { request, head } = exchange.input;
     this.#exchange = exchange;
     this.#hasBytes = false;
     exchange.connection = this;
     this.#parser.begin(request);
-    holdUntilTurnEnds(this.socket);
+    this.socket.cork();
+    holdUntilTurnEnds(this);
     this.socket.write(head, 'latin1');
     if (exchange.isRequestSent) this.awaitHead();
+  }
+
+  release(): void {
+    this.socket.uncork();
   }
 
   /** The request is sent: its response's head is due. */

@@ -172,7 +172,7 @@ test('a row that can not be mounted counts, and a damaged session is refused', a
   t.equal(policy.credentials.length, 0);
   t.equal(policy.activeCredentialCount, 1);
   byHand.exec(`UPDATE sessions SET vault_ids = '{' WHERE id = '${session.id}'`);
-  await t.rejects(policies.read(session.id), { code: 'store_unavailable', status: 503 });
+  await t.rejects(async () => policies.read(session.id), { code: 'store_unavailable', status: 503 });
   byHand.exec('ALTER TABLE sessions RENAME TO gone');
   const fresh = openPolicyReader;
   t.throws(() =>
@@ -183,7 +183,7 @@ test('a row that can not be mounted counts, and a damaged session is refused', a
       defaultNetworking: { type: 'unrestricted' },
     }),
   );
-  await t.rejects(policies.read(session.id), { code: 'store_unavailable' });
+  await t.rejects(async () => policies.read(session.id), { code: 'store_unavailable' });
   await t.rejects(policies.findSessionId(Buffer.alloc(32)), { code: 'store_unavailable' });
   byHand.exec('ALTER TABLE gone RENAME TO sessions');
 });
@@ -244,4 +244,29 @@ test('the cache is bounded and forgets what was used longest ago', async (t) => 
   }
   t.not(await readPolicy('many_1'), other, 'the oldest was forgotten');
   t.equal(await readPolicy(session.id), kept);
+});
+
+test('reads made together share one look at the database, and every later one looks again', async (t) => {
+  const { session } = await makeSession();
+  const expire = (at: number) => byHand.prepare('UPDATE sessions SET expires_at = ? WHERE id = ?').run(at, session.id);
+  const read = () => (policies.read(session.id) as { expiresAt: number | null } | null)?.expiresAt;
+  const seen: unknown[] = [];
+  policies.together(() => {
+    expire(clock.now() + 1000);
+    seen.push(read());
+    expire(clock.now() + 2000);
+    seen.push(read());
+  });
+  t.strictSame(seen, [clock.now() + 1000, clock.now() + 1000], 'the look is taken by the first read');
+  t.equal(read(), clock.now() + 2000);
+  policies.together(() => seen.push(read()));
+  t.equal(seen.at(-1), clock.now() + 2000);
+  t.throws(() => {
+    policies.together(() => {
+      read();
+      throw new Error('work failed');
+    });
+  }, /work failed/);
+  expire(clock.now() + 3000);
+  t.equal(read(), clock.now() + 3000, 'also after a work that failed');
 });

@@ -135,6 +135,7 @@ export async function startTestProxy(options: TestProxyOptions): Promise<TestPro
     policies: {
       read: (id) => Promise.resolve(id === policy.sessionId ? policy : null),
       findSessionId: () => Promise.resolve(policy.sessionId),
+      together: (work) => work(),
       version: () => version,
       sweep: () => undefined,
       close: () => Promise.resolve(),

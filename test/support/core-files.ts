@@ -1,6 +1,17 @@
 // Cores of processes that were aborted: where the system puts them, and what they hold (Linux, core(5)).
 import { execFileSync } from 'node:child_process';
-import { accessSync, constants, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 
 const ELF_MAGIC = Buffer.from('\x7fELF', 'latin1');
@@ -38,14 +49,23 @@ function coresIn(directory: string): Map<string, number> {
   for (const name of readdirSync(directory)) {
     const path = join(directory, name);
     const status = statSync(path, { throwIfNoEntry: false });
-    if (status?.isFile() === true && isCore(path)) found.set(path, status.mtimeMs);
+    // Where everybody's cores go, those of others can't be read.
+    const isOwn = status?.isFile() === true && status.uid === process.getuid?.();
+    if (isOwn && isCore(path)) found.set(path, status.mtimeMs);
   }
   return found;
 }
 
 function isCore(path: string): boolean {
-  const bytes = readFileSync(path);
-  return bytes.subarray(0, ELF_MAGIC.length).equals(ELF_MAGIC) && bytes.readUInt16LE(TYPE_AT) === ET_CORE;
+  const bytes = Buffer.alloc(TYPE_AT + 2);
+  const file = openSync(path, 'r');
+  const count = readSync(file, bytes);
+  closeSync(file);
+  return (
+    count === bytes.length &&
+    bytes.subarray(0, ELF_MAGIC.length).equals(ELF_MAGIC) &&
+    bytes.readUInt16LE(TYPE_AT) === ET_CORE
+  );
 }
 
 /** Lets a process, and what it starts, leave a core of any size. */

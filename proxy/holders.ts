@@ -7,8 +7,10 @@ export class Holders<Item> {
   /** The most that anybody holds. */
   #most = 0;
 
+  /** Does nothing where the holder has that item. */
   add(holder: string, item: Item): void {
     const items = this.#items.get(holder) ?? new Set<Item>();
+    if (items.has(item)) return;
     this.#items.set(holder, items.add(item));
     this.#move(holder, items.size - 1, items.size);
     this.#most = Math.max(this.#most, items.size);

@@ -222,13 +222,13 @@ class ProxyServer implements Proxy {
       // RFC 9110 section 15.5.8: after a 407 the client comes again, on this connection or on a new one.
       response.writeHead(answer.status, answer.reason, [...answer.headers, 'Connection', 'close']);
       response.end(answer.body);
-      this.#unauthenticated.count(socket, known);
+      this.#unauthenticated.refuse(socket, known);
     }
   }
 
   #refuse(socket: Socket, error: unknown, asked: { authority: Authority | null; field: string | undefined }): void {
     const known = this.#record(error, asked);
-    this.#unauthenticated.count(socket, known);
+    this.#unauthenticated.refuse(socket, known);
     answerAndClose(socket, known, asked.authority?.host ?? '');
   }
 

@@ -49,6 +49,8 @@ export class Tunnel {
   moveTo(next: Pick<TunnelOptions, 'policy' | 'authority' | 'nowMs'>): void {
     this.tokenHash = next.policy.tokenHash;
     this.authority = next.authority;
+    // What was true of the host before tells nothing of this one.
+    this.verifiedHost = null;
     this.idleSince = next.nowMs;
   }
 

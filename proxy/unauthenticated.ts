@@ -16,17 +16,20 @@ type Ports = Pick<ProxyPorts, 'settings' | 'audit' | 'metrics' | 'clock'>;
 interface Place {
   readonly address: string;
   readonly timer: NodeJS.Timeout;
+  /** It has got its last answer, and only waits for its client to leave. */
+  isAnswered: boolean;
 }
 
 /**
  * Bounds the sockets without a session, and counts refused logins per minute and address. When all places are taken, the
- * address that holds most of those that have asked for nothing yet gives the oldest of them up for a newcomer, so that a
- * client alone at its address is not kept out, or thrown out, by one that opens many.
+ * address that holds most of those that have asked for nothing yet, or have been refused, gives the oldest of them up for a
+ * newcomer, so that a client alone at its address is not kept out, or thrown out, by one that opens many.
  */
 export class UnauthenticatedSockets {
   readonly #ports: Ports;
   readonly #places = new Map<Socket, Place>();
-  readonly #silent = new Holders<Socket>();
+  /** Those that nobody waits for: they have asked for nothing, or got their last answer. */
+  readonly #idle = new Holders<Socket>();
   readonly #counts = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
 
@@ -46,11 +49,11 @@ export class UnauthenticatedSockets {
     const address = socket.remoteAddress ?? 'unknown';
     const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);
     timer.unref();
-    this.#places.set(socket, { address, timer });
-    this.#silent.add(address, socket);
+    this.#places.set(socket, { address, timer, isAnswered: false });
+    this.#idle.add(address, socket);
     socket.once('close', () => this.admit(socket));
     if (this.#places.size <= settings.unauthenticatedSocketsMax) return;
-    const closed = this.#silent.oldestOfMost();
+    const closed = this.#idle.oldestOfMost();
     metrics.request('refused', 'overloaded');
     this.admit(closed ?? socket);
     if (closed === undefined) this.#turnAway(socket);
@@ -69,7 +72,7 @@ export class UnauthenticatedSockets {
   /** The connection has sent the head of a request: it is not closed for a newcomer any more. */
   hear(socket: Socket): void {
     const place = this.#places.get(socket);
-    if (place !== undefined) this.#silent.delete(place.address, socket);
+    if (place !== undefined && !place.isAnswered) this.#idle.delete(place.address, socket);
   }
 
   /** The connection has shown a session, which it counts to from now on. */
@@ -78,11 +81,19 @@ export class UnauthenticatedSockets {
     if (place === undefined) return;
     clearTimeout(place.timer);
     this.#places.delete(socket);
-    this.#silent.delete(place.address, socket);
+    this.#idle.delete(place.address, socket);
   }
 
-  /** Counts a refused login; other refusals are written by those who know the session. */
-  count(socket: Socket, error: KeyveilError): void {
+  /**
+   * The connection is refused, and closes after that answer: from now on it may be closed for a newcomer again. Counts a
+   * refused login; other refusals are written by those who know the session.
+   */
+  refuse(socket: Socket, error: KeyveilError): void {
+    const place = this.#places.get(socket);
+    if (place !== undefined) {
+      place.isAnswered = true;
+      this.#idle.add(place.address, socket);
+    }
     if (error.status !== 407) return;
     this.#ports.metrics.unauthenticated();
     const address = socket.remoteAddress ?? 'unknown';

@@ -141,6 +141,44 @@ test('a flood of silent connections keeps nobody out, and throws nobody out but 
   await keyveil.close();
 });
 
+const REFUSED: Readonly<Record<string, string>> = {
+  'CONNECT without a login': `CONNECT ${TARGET} HTTP/1.1\r\nHost: ${TARGET}\r\n\r\n`,
+  'CONNECT with a wrong login': `CONNECT ${TARGET} HTTP/1.1\r\nProxy-Authorization: Basic eDp5\r\n\r\n`,
+  'CONNECT to nothing': 'CONNECT nowhere HTTP/1.1\r\n\r\n',
+  'a plain request with a wrong login': plainRequest('Basic eDp5'),
+  'a plain request whose body goes on': `POST http://${HOST}/ HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: 999\r\n\r\nx`,
+  'plain requests sent ahead': plainRequest('Basic eDp5').repeat(3),
+  'a request in origin form': `GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`,
+  'what is no request': 'malformed\r\n\r\n',
+};
+
+for (const [name, bytes] of Object.entries(REFUSED)) {
+  test(`a flood of connections that linger after a refusal keeps nobody out: ${name}`, async (t) => {
+    const keyveil = await start({ unauthenticatedSocketsMax: 20, connectRequestTimeoutMs: 30_000 });
+    t.teardown(() => keyveil.close());
+    const lone = await open(keyveil, '127.0.0.2');
+    const flood: Socket[] = [];
+    for (let index = 0; index < 60; index += 1) {
+      const socket = connect({ port: keyveil.port, host: '127.0.0.1', localAddress: '127.0.0.3', allowHalfOpen: true });
+      flood.push(socket.on('error', () => undefined));
+      // What is still sent after the answer keeps it lingering; a newcomer ends that.
+      const sending = setInterval(() => socket.write('x'), 100);
+      socket.once('close', () => clearInterval(sending));
+      socket.write(bytes, 'latin1');
+      await Promise.race([readHead(socket), closed(socket)]);
+      socket.resume();
+    }
+    t.ok(keyveil.proxy.unauthenticatedCount <= 20);
+    for (let index = 0; index < 30; index += 1) {
+      t.match((await keyveil.connect(TARGET)).head, /^HTTP\/1\.1 200 /, 'a newcomer from another address');
+    }
+    t.notOk(lone.destroyed);
+    lone.write(plainRequest(keyveil.login));
+    t.match(await readHead(lone), /^HTTP\/1\.1 200 /, 'and who waited all the while');
+    for (const socket of [lone, ...flood]) socket.destroy();
+  });
+}
+
 test('whatever connections do, all of them are uncounted once', async (t) => {
   const keyveil = await start({ tunnelsPerSessionMax: 12, unauthenticatedSocketsMax: 30 });
   t.teardown(() => keyveil.close());

@@ -51,6 +51,7 @@ export class Http1Intake {
     this.#run();
   };
   readonly #onResume = (): void => this.#run();
+  readonly #onClose = (): void => this.discard();
 
   /** The server must have been given the connection just before. */
   constructor(socket: Duplex, clock: Clock) {
@@ -63,7 +64,7 @@ export class Http1Intake {
     // Node notices such a listener, and hands the bytes out instead of to its parser.
     socket.on('data', this.#onData);
     socket.on('resume', this.#onResume);
-    socket.once('close', () => this.discard());
+    socket.once('close', this.#onClose);
   }
 
   /** Requests that are under way or wait. */
@@ -89,6 +90,7 @@ export class Http1Intake {
     this.headSince = null;
     this.#socket.off('data', this.#onData);
     this.#socket.off('resume', this.#onResume);
+    this.#socket.off('close', this.#onClose);
     const rest = Buffer.concat(this.#held);
     this.#held = [];
     return rest;

@@ -112,7 +112,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     const unread = Buffer.concat([rest, intake.release()]);
     inOrder(socket, tunnel, () => {
       if (asksForWebSocket(request)) {
-        upgradeToWebSocket({ pipeline, tunnel, request, socket, rest: unread });
+        upgradeToWebSocket({ pipeline, ports, tunnel, request, socket, rest: unread });
         return;
       }
       // A server that takes over knows nothing of the answers that its predecessor still owes.

@@ -2,12 +2,14 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../model/errors.ts';
+import { recordMalformed } from './audit-trail.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import { headerValue } from './exchange.ts';
 import { readHttp1Request } from './http1-exchange.ts';
 import type { Pipeline } from './pipeline.ts';
 import { answerAndClose, formatHead, RawReply } from './raw-reply.ts';
 import { toKeyveilError } from './responses.ts';
+import type { ProxyPorts } from './settings.ts';
 import type { Tunnel } from './tunnels.ts';
 import type { UpgradeClient } from './websocket.ts';
 
@@ -28,6 +30,7 @@ function createUpgradeClient(upgrade: Http1Upgrade, reply: RawReply): UpgradeCli
 
 export interface Http1Upgrade {
   readonly pipeline: Pipeline;
+  readonly ports: ProxyPorts;
   readonly tunnel: Tunnel;
   readonly request: IncomingMessage;
   readonly socket: Duplex;
@@ -37,7 +40,7 @@ export interface Http1Upgrade {
 
 /** Handles an upgrade request to `websocket`; the connection is not an HTTP server's any more. */
 export function upgradeToWebSocket(upgrade: Http1Upgrade): void {
-  const { pipeline, tunnel, request, socket } = upgrade;
+  const { pipeline, ports, tunnel, request, socket } = upgrade;
   const reply = new RawReply(socket);
   let exchange: ClientExchange;
   try {
@@ -48,7 +51,9 @@ export function upgradeToWebSocket(upgrade: Http1Upgrade): void {
       throw new KeyveilError('bad_request', 'A WebSocket handshake is an HTTP/1.1 GET without a body.');
     }
   } catch (error) {
-    answerAndClose(socket, toKeyveilError(error), tunnel.authority.host);
+    const known = toKeyveilError(error);
+    recordMalformed(ports, tunnel, { error: known, httpVersion: request.httpVersion });
+    answerAndClose(socket, known, tunnel.authority.host);
     return;
   }
   pipeline.run(tunnel, exchange, createUpgradeClient(upgrade, reply));

@@ -98,6 +98,7 @@ for (const [name, [text, expected]] of Object.entries(CASES)) {
   for (const [first, firstText, firstExpected] of BEFORE) {
     test(`${name} behind ${first} under way is answered in its turn`, async (t) => {
       released = new Promise((resolve) => (release = resolve));
+      const earlier = keyveil.events.length;
       const arrived = upstream.next();
       const socket = await keyveil.tunnel(`${HOST}:443`);
       const chunks: Buffer[] = [];
@@ -121,6 +122,32 @@ for (const [name, [text, expected]] of Object.entries(CASES)) {
       for (const [index, pattern] of [...firstExpected, ...expected].entries()) {
         t.match(answers[index]?.trimEnd(), pattern);
       }
+      const statuses = answers.map((answer) => Number(answer.slice(0, 3)));
+      const rows = (): (number | null)[] =>
+        keyveil.events
+          .slice(earlier)
+          .filter(({ path }) => path !== '/other')
+          .map(({ status }) => status);
+      while (rows().length < statuses.length) await keyveil.nextEvent();
+      t.strictSame(rows().sort(), statuses.sort(), 'each answer has a row');
     });
   }
 }
+
+test('upgrades that are not honoured, one after the other, leave nothing on their connection', async (t) => {
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error): void => void warnings.push(warning);
+  process.on('warning', onWarning);
+  t.teardown(() => process.off('warning', onWarning));
+  const socket = await keyveil.tunnel(`${HOST}:443`);
+  let text = '';
+  socket.on('data', (chunk: Buffer) => (text += chunk.toString('latin1')));
+  // The runtime warns of an eleventh listener to one event.
+  for (let count = 1; count <= 30; count += 1) {
+    socket.write(request(`GET /${count}`, count % 2 === 0 ? H2C : ['Connection: upgrade', 'Upgrade: x/1']));
+    while (!text.includes(`</${count} >`)) await new Promise((resolve) => socket.once('data', resolve));
+  }
+  await new Promise((resolve) => setImmediate(resolve));
+  t.strictSame(warnings, []);
+  socket.destroy();
+});

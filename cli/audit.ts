@@ -30,10 +30,18 @@ function records(event: Json, name: string): Json[] {
   return Array.isArray(value) ? value.map(asObject) : [];
 }
 
+// A row that stands for several refusals.
+function repetitionOf(event: Json): string {
+  const { count, client_address: address } = asObject(event['repeated']);
+  if (typeof count !== 'number') return '';
+  return ` ${count === 1 ? '' : `× ${count} `}from ${String(address)}`;
+}
+
 function destinationOf(event: Json): string {
   if (event['type'] === 'admin_event') return `${String(event['action'])} ${String(event['object_id'])}`;
-  const target = `${String(event['host'])}:${String(event['port'])}${String(event['path'])}`;
-  return `${String(event['method'])} ${target}`;
+  const host = String(event['host']);
+  const target = host === '' ? '' : ` ${host}:${String(event['port'])}${String(event['path'])}`;
+  return `${String(event['method'])}${target}${repetitionOf(event)}`;
 }
 
 function secretsOf(event: Json): string {

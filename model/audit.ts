@@ -77,7 +77,7 @@ export interface AuditEvent {
   readonly swaps: readonly SwapRecord[];
   readonly misses: readonly MissRecord[];
   readonly veils: readonly VeilRecord[];
-  /** Set on rows that stand for many refusals without a valid session: the client's address and their number. */
+  /** Set on rows that stand for refused logins (407): the client's address and how many there were. */
   readonly repeated?: { readonly clientAddress: string; readonly count: number };
 }
 

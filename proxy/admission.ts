@@ -34,9 +34,24 @@ function authenticationRequired(): KeyveilError {
   );
 }
 
-/** The refusal of a session that exists and is over. */
-export function sessionInactive(status: SessionPolicy['status']): KeyveilError {
-  return new KeyveilError('session_inactive', `The session is ${status}. Ask the operator for a new session.`);
+/** The refusal of a right login whose session is over, or halted. */
+export class InactiveSession extends KeyveilError {
+  /** Null where the session is known by other means. */
+  readonly sessionId: string | null;
+
+  constructor(message: string, sessionId: string | null) {
+    super('session_inactive', message);
+    this.sessionId = sessionId;
+  }
+}
+
+/** The refusal of a session that exists and is not active. */
+export function sessionInactive(status: SessionPolicy['status'], sessionId: string | null = null): KeyveilError {
+  const advice =
+    status === 'suspended'
+      ? 'The operator can lift that by keyveil session resume, once it is known why'
+      : 'Ask the operator for a new session';
+  return new InactiveSession(`The session is ${status}. ${advice}.`, sessionId);
 }
 
 /**
@@ -60,7 +75,7 @@ export async function authenticate(policies: PolicyReader, field: string | undef
   const sessionId = login.sessionId ?? (await policies.findSessionId(login.tokenHash));
   const policy = sessionId === null || !isId('session', sessionId) ? null : await policies.read(sessionId);
   if (policy === null || !timingSafeEqual(policy.tokenHash, login.tokenHash)) throw authenticationRequired();
-  if (policy.status !== 'active') throw sessionInactive(policy.status);
+  if (policy.status !== 'active') throw sessionInactive(policy.status, policy.sessionId);
   return policy;
 }
 

@@ -6,7 +6,7 @@ import { tryParseAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
-import { headerValue, type Destination } from './exchange.ts';
+import type { Destination } from './exchange.ts';
 import { Http1Intake } from './http1-intake.ts';
 import { createHttp1Server, describeParserError, STRICT_SERVER_OPTIONS } from './http1-server.ts';
 import { isClosing } from './http1-exchange.ts';
@@ -148,7 +148,7 @@ class ProxyServer implements Proxy {
       const opened = await this.#admit(request, socket, authority);
       if (opened !== null) void this.#serve(opened);
     } catch (error) {
-      this.#refuse(socket, error, { authority, field: headerValue(request.rawHeaders, 'proxy-authorization') });
+      this.#refuse(socket, error, { authority, request });
     }
   }
 
@@ -213,8 +213,7 @@ class ProxyServer implements Proxy {
     try {
       await this.#plain.serve(request, response, intake);
     } catch (error) {
-      const field = headerValue(request.rawHeaders, 'proxy-authorization');
-      const known = this.#record(error, { authority: null, field });
+      const known = this.#record(error, null);
       if (response.headersSent || response.destroyed) return void socket.destroy();
       const answer = answerError(known, '');
       discard(request);
@@ -222,18 +221,18 @@ class ProxyServer implements Proxy {
       // RFC 9110 section 15.5.8: after a 407 the client comes again, on this connection or on a new one.
       response.writeHead(answer.status, answer.reason, [...answer.headers, 'Connection', 'close']);
       response.end(answer.body);
-      this.#unauthenticated.refuse(socket, known);
+      this.#unauthenticated.refuse(socket, known, request);
     }
   }
 
-  #refuse(socket: Socket, error: unknown, asked: { authority: Authority | null; field: string | undefined }): void {
-    const known = this.#record(error, asked);
-    this.#unauthenticated.refuse(socket, known);
+  #refuse(socket: Socket, error: unknown, asked: { authority: Authority | null; request: IncomingMessage }): void {
+    const known = this.#record(error, asked.authority);
+    this.#unauthenticated.refuse(socket, known, asked.request);
     answerAndClose(socket, known, asked.authority?.host ?? '');
   }
 
   /** Writes a refusal of a session's to the audit log; refusals without a session are counted, not written one by one. */
-  #record(error: unknown, asked: { authority: Authority | null; field: string | undefined }): KeyveilError {
+  #record(error: unknown, authority: Authority | null): KeyveilError {
     const cause = error instanceof Refusal ? error.cause : error;
     const known = toKeyveilError(cause);
     if (known.code === 'internal_error') this.#ports.logger.error({ error: cause }, 'A tunnel could not be opened.');
@@ -241,7 +240,7 @@ class ProxyServer implements Proxy {
       this.#ports.metrics.request('refused', known.code);
       return known;
     }
-    const { host = '', port = 0 } = asked.authority ?? {};
+    const { host = '', port = 0 } = authority ?? {};
     const trail = new AuditTrail(
       { sessionId: error.sessionId, method: 'CONNECT', scheme: 'tunnel', host, port, target: '', httpVersion: '1.1' },
       this.#ports,

@@ -1,15 +1,11 @@
-// Connections that have not shown a session yet: few, for a short time, and counted instead of written one by one.
+// Connections that have not shown a session yet: few, and for a short time.
 import type { Socket } from 'node:net';
 import { KeyveilError } from '../model/errors.ts';
-import { createId } from '../model/ids.ts';
 import { Holders } from './holders.ts';
 import { LINGER_OVERLOADED_MS } from '../model/limits.ts';
 import { answerAndClose } from './raw-reply.ts';
+import { RefusedLogins, type RefusedRequest } from './refused-logins.ts';
 import type { ProxyPorts } from './settings.ts';
-
-const COUNT_INTERVAL_MS = 60_000;
-// An attacker with many addresses does not get a row for each.
-const ADDRESSES_MAX = 256;
 
 type Ports = Pick<ProxyPorts, 'settings' | 'audit' | 'metrics' | 'clock'>;
 
@@ -21,22 +17,20 @@ interface Place {
 }
 
 /**
- * Bounds the sockets without a session, and counts refused logins per minute and address. When all places are taken, the
- * address that holds most of those that have asked for nothing yet, or have been refused, gives the oldest of them up for a
- * newcomer, so that a client alone at its address is not kept out, or thrown out, by one that opens many.
+ * Bounds the sockets without a session, and counts refused logins. When all places are taken, the address that holds most
+ * of those that have asked for nothing yet, or have been refused, gives the oldest of them up for a newcomer, so that a
+ * client alone at its address is not kept out, or thrown out, by one that opens many.
  */
 export class UnauthenticatedSockets {
   readonly #ports: Ports;
   readonly #places = new Map<Socket, Place>();
   /** Those that nobody waits for: they have asked for nothing, or got their last answer. */
   readonly #idle = new Holders<Socket>();
-  readonly #counts = new Map<string, number>();
-  readonly #timer: NodeJS.Timeout;
+  readonly #refused: RefusedLogins;
 
   constructor(ports: Ports) {
     this.#ports = ports;
-    this.#timer = setInterval(() => this.flush(), COUNT_INTERVAL_MS);
-    this.#timer.unref();
+    this.#refused = new RefusedLogins(ports);
   }
 
   get size(): number {
@@ -86,54 +80,19 @@ export class UnauthenticatedSockets {
 
   /**
    * The connection is refused, and closes after that answer: from now on it may be closed for a newcomer again. Counts a
-   * refused login; other refusals are written by those who know the session.
+   * refused login.
    */
-  refuse(socket: Socket, error: KeyveilError): void {
+  refuse(socket: Socket, error: KeyveilError, request: RefusedRequest): void {
     const place = this.#places.get(socket);
     if (place !== undefined) {
       place.isAnswered = true;
       this.#idle.add(place.address, socket);
     }
-    if (error.status !== 407) return;
-    this.#ports.metrics.unauthenticated();
-    const address = socket.remoteAddress ?? 'unknown';
-    const key = this.#counts.has(address) || this.#counts.size < ADDRESSES_MAX ? address : 'others';
-    this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
-  }
-
-  /** Writes one row per address for the minute that has passed. */
-  flush(): void {
-    const { audit, clock } = this.#ports;
-    for (const [clientAddress, count] of this.#counts) {
-      const createdAt = clock.now();
-      audit.record({
-        id: createId('auditEvent', createdAt),
-        createdAt,
-        sessionId: null,
-        method: 'CONNECT',
-        scheme: 'tunnel',
-        host: '',
-        port: 0,
-        path: '',
-        httpVersion: '1.1',
-        status: 407,
-        outcome: 'refused',
-        reason: 'proxy_authentication_required',
-        durationMs: 0,
-        requestBytes: 0,
-        responseBytes: 0,
-        swaps: [],
-        misses: [],
-        veils: [],
-        repeated: { clientAddress, count },
-      });
-    }
-    this.#counts.clear();
+    this.#refused.count(socket.remoteAddress ?? 'unknown', error, request);
   }
 
   close(): void {
-    clearInterval(this.#timer);
-    this.flush();
+    this.#refused.close();
     for (const socket of this.#places.keys()) this.admit(socket);
   }
 }

@@ -86,10 +86,10 @@ const AuditEventWire = z.object({
     }),
   ),
   veils: z.array(z.object({ credential_id: z.string(), count: z.number().int() })),
-  repeated: z
-    .object({ client_address: z.string(), count: z.number().int() })
-    .optional()
-    .meta({ description: 'On a row that stands for many refusals without a valid session.' }),
+  repeated: z.object({ client_address: z.string(), count: z.number().int() }).optional().meta({
+    description:
+      'On rows of refused logins (status 407): how many this one stands for, and from where; `others` for several addresses.',
+  }),
 });
 
 const AdminEventWire = z.object({

@@ -234,3 +234,26 @@ void test('server-sent events are read whatever their chunks; a cut one is dropp
     );
   }
 });
+
+void test('an audit row that stands for many refusals shows how many', async (t) => {
+  const base = { created_at: 'now', method: 'CONNECT', path: '', status: 407, outcome: 'refused', reason: 'x' };
+  const events = [
+    { ...base, host: '', port: 0, repeated: { client_address: '10.0.0.9', count: 41 } },
+    { ...base, host: 'api.test', port: 443, repeated: { client_address: '10.0.0.9', count: 1 } },
+    { ...base, host: 'api.test', port: 443 },
+  ];
+  let out = '';
+  const list = async function* () {
+    yield* events;
+  };
+  const invocation = {
+    terminal: { out: async (text: string) => void (out += text), columns: null },
+    flag: () => undefined,
+    isOn: () => false,
+    client: () => ({ list }),
+  };
+  await command('audit').run(invocation as unknown as Invocation);
+  t.match(out, / CONNECT api\.test:443 +-\n/);
+  t.match(out, / CONNECT api\.test:443 from 10\.0\.0\.9 /);
+  t.match(out, / CONNECT × 41 from 10\.0\.0\.9 /);
+});

@@ -14,7 +14,7 @@ export interface AuditStreamOptions {
   readonly heartbeatMs: number;
   /** Aborts when the client or the server goes away. */
   readonly signal: AbortSignal;
-  /** Whether the client may still read; asked at each heartbeat. */
+  /** Whether the client may still read; asked of each page that was read before it is sent, and at each heartbeat. */
   isAdmitted(): Promise<boolean>;
 }
 
@@ -46,7 +46,11 @@ export async function* streamAudit(options: AuditStreamOptions): AsyncGenerator<
   yield 'retry: 2000\n: connected\n\n';
   while (!signal.aborted) {
     const rows = await audit.listSince(after, { ...filters, limit: PAGE_LIMIT_MAX });
-    if (rows.length > 0) yield rows.map(format).join('');
+    if (rows.length > 0) {
+      // After they were read: whoever may read now may read what was written before.
+      if (!(await options.isAdmitted())) return;
+      yield rows.map(format).join('');
+    }
     after = rows.at(-1)?.sequence ?? after;
     if (rows.length === PAGE_LIMIT_MAX) continue;
     if (!(await wait(options.pollMs, signal))) return;
@@ -56,4 +60,22 @@ export async function* streamAudit(options: AuditStreamOptions): AsyncGenerator<
     if (!(await options.isAdmitted())) return;
     yield ': keep-alive\n\n';
   }
+}
+
+/**
+ * Calls `end` when the client may read no more, or when that can't be told: a client that takes nothing off its connection
+ * holds the stream where it is, so that the stream itself does not look again. Looks half as often, so that a stream which
+ * moves ends by itself, as a complete answer. The returned function ends the watch.
+ */
+export function watchAdmission(
+  { heartbeatMs, isAdmitted }: Pick<AuditStreamOptions, 'heartbeatMs' | 'isAdmitted'>,
+  end: () => void,
+): () => void {
+  const timer = setInterval(() => {
+    isAdmitted().then((isGood) => {
+      if (!isGood) end();
+    }, end);
+  }, 2 * heartbeatMs);
+  timer.unref();
+  return () => clearInterval(timer);
 }

@@ -77,7 +77,7 @@ export interface AdminServerOptions {
   readonly version: string;
   /** How often the live audit stream looks for new rows, milliseconds; default 250. */
   readonly auditPollMs?: number;
-  /** How often the live audit stream sends a comment and checks its token again, milliseconds; default 15,000. */
+  /** How often a quiet live audit stream sends a comment and checks its token, milliseconds; default 15,000. */
   readonly auditHeartbeatMs?: number;
 }
 

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { z } from 'zod';
 import { KeyveilError } from '../../model/errors.ts';
 import { AUDIT_STREAMS_MAX } from '../../model/limits.ts';
-import { streamAudit } from '../audit-stream.ts';
+import { streamAudit, watchAdmission } from '../audit-stream.ts';
 import { READERS, type AdminApp, type AdminContext } from '../context.ts';
 import { decodeAuditPage, encodeAuditPage, toPage } from '../pages.ts';
 import { AuditListQuery, AuditPage, auditEntryToWire, AuditStreamQuery, toAuditFilters } from '../schemas/audit.ts';
@@ -73,23 +73,26 @@ function registerAuditStream(app: AdminApp, context: AdminContext): void {
       }
       const after = resumeAfter ?? (await context.audit.lastSequence());
       const gone = new AbortController();
-      const stream = Readable.from(
-        streamAudit({
-          audit: context.audit,
-          after,
-          filters,
-          pollMs: context.auditPollMs ?? POLL_DEFAULT_MS,
-          heartbeatMs: context.auditHeartbeatMs ?? HEARTBEAT_DEFAULT_MS,
-          signal: AbortSignal.any([gone.signal, context.closing]),
-          isAdmitted: async () => {
-            const identity = await context.identify(request);
-            return identity !== null && READERS.includes(identity.scope);
-          },
-        }),
-      );
+      const options = {
+        audit: context.audit,
+        after,
+        filters,
+        pollMs: context.auditPollMs ?? POLL_DEFAULT_MS,
+        heartbeatMs: context.auditHeartbeatMs ?? HEARTBEAT_DEFAULT_MS,
+        signal: AbortSignal.any([gone.signal, context.closing]),
+        isAdmitted: async () => {
+          const identity = await context.identify(request);
+          return identity !== null && READERS.includes(identity.scope);
+        },
+      };
+      const stream = Readable.from(streamAudit(options));
+      const unwatch = watchAdmission(options, () => reply.raw.destroy());
       openStreams += 1;
       stream.once('close', () => (openStreams -= 1));
-      reply.raw.once('close', () => gone.abort());
+      reply.raw.once('close', () => {
+        unwatch();
+        gone.abort();
+      });
       return reply.type('text/event-stream').serializer(String).send(stream);
     },
   );

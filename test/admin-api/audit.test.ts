@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import t, { test } from 'tap';
 import type { AuditEvent } from '../../model/audit.ts';
 import { createId } from '../../model/ids.ts';
+import type { AdminServerOptions } from '../../admin-api/server.ts';
 import { authWith, startAdminApi } from '../support/admin-api.ts';
 
 const api = await startAdminApi(t);
@@ -283,6 +284,66 @@ test('a client that does not read holds the stream back instead of filling memor
   t.ok(reads > 1 && reads < 1000, `${reads} pages were read`);
   request.destroy();
 });
+
+/** A log that always has a full page more, each row of it made at the moment that it is read. */
+function endlessAudit(read: () => void): AdminServerOptions['audit'] {
+  let sequence = 0;
+  return {
+    ...store.audit,
+    lastSequence: async () => 0,
+    listSince: async () => {
+      read();
+      return Array.from({ length: 100 }, () => {
+        sequence += 1;
+        return { sequence, entry: { kind: 'audit_event' as const, ...auditEvent({ path: `/${'p'.repeat(500)}` }) } };
+      });
+    },
+  };
+}
+
+type Revocation = readonly [how: string, revoke: (id: string) => Promise<unknown>, fields: object];
+const REVOCATIONS: readonly Revocation[] = [
+  ['was deleted', (id) => call('DELETE', `/v1/admin_tokens/${id}`), {}],
+  ['has expired', async () => clock.advance(3_600_000), { expires_in: 60 }],
+];
+
+for (const [how, revoke, fields] of REVOCATIONS) {
+  test(`a full page is not sent to a token that ${how}, whether its client reads or not`, async (t) => {
+    let reads = 0;
+    const audit = endlessAudit(() => (reads += 1));
+    const server = await api.another({ audit, auditHeartbeatMs: 100 });
+    const { body: scoped } = await call('POST', '/v1/admin_tokens', {
+      body: { name: 'a', scope: 'auditor', ...fields },
+    });
+    const open = async (): Promise<IncomingMessage> => {
+      const request = httpRequest(`${server.baseUrl}/v1/audit_events/stream`, {
+        headers: { 'x-api-key': scoped.token as string },
+        agent: false,
+      });
+      request.on('error', () => undefined).end();
+      const [response] = (await once(request, 'response')) as [IncomingMessage];
+      return response.setEncoding('utf8').on('error', () => undefined);
+    };
+    const stalled = await open();
+    stalled.pause();
+    const reading = await open();
+    let last = 0;
+    reading.on('data', (text: string) => {
+      for (const [, id] of text.matchAll(/^id: (\d+)$/gm)) last = Number(id);
+    });
+    while (last < 1000) await delay(5);
+    await revoke(scoped.id as string);
+    const revokedAt = reads;
+    await once(reading, 'close');
+    // One that was read before, and one that was read and then looked at, may still be on its way.
+    t.ok(last <= (revokedAt + 1) * 100, `${last} of ${revokedAt} pages at the revocation`);
+    t.ok(reads <= revokedAt + 2, 'a page or two that were refused were read, for each stream one');
+    while ((await server.connectionCount()) > 0) await delay(10);
+    t.pass('who does not read loses the connection');
+    stalled.destroy();
+    await server.close();
+  });
+}
 
 test('the live stream sends what happens, goes on after a cut, and ends with the server', async (t) => {
   const stream = await openStream();

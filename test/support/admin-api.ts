@@ -54,6 +54,8 @@ export interface AdminApi {
 
 interface StartedServer {
   readonly baseUrl: string;
+  /** Connections that are open at the server's side. */
+  readonly connectionCount: () => Promise<number>;
   readonly close: () => Promise<void>;
 }
 
@@ -147,7 +149,14 @@ export async function startAdminApi(
   const another = async (more: Partial<AdminServerOptions>) => {
     const server = createAdminServer({ ...options, ...more });
     const baseUrl = await server.listen({ host: '127.0.0.1', port: 0 });
-    const entry = { baseUrl, close: () => server.close().then(() => undefined) };
+    const entry: StartedServer = {
+      baseUrl,
+      connectionCount: () =>
+        new Promise((resolve, reject) => {
+          server.server.getConnections((error, count) => (error === null ? resolve(count) : reject(error)));
+        }),
+      close: () => server.close().then(() => undefined),
+    };
     started.push(entry);
     return entry;
   };

@@ -47,8 +47,12 @@ export class Http1Intake {
   /** Whether it was paused here, and not by Node for its own reasons. */
   #isStopped = false;
   readonly #onData = (chunk: Buffer): void => {
-    this.#hold(chunk);
-    this.#run();
+    // Most of what comes is one whole head, with nothing under way before it.
+    if (this.#held.length === 0 && this.#pending.length === 0 && this.#isWholeHead(chunk)) this.#parsePiece(chunk);
+    else {
+      this.#hold(chunk);
+      this.#run();
+    }
   };
   readonly #onResume = (): void => this.#run();
   readonly #onClose = (): void => this.discard();
@@ -103,8 +107,17 @@ export class Http1Intake {
     this.#held = [];
   }
 
+  /** Nothing was begun before it either: neither a head nor a body. */
+  #isWholeHead(chunk: Buffer): boolean {
+    if (this.#parse === null || this.headSince !== null || this.#matched > 0 || this.#bodyBytesLeft > 0) return false;
+    if (this.#last?.complete === false || this.#socket.isPaused() || this.#socket.destroyed) return false;
+    const end = chunk.indexOf(END_OF_SECTION);
+    return end >= 0 && end + END_OF_SECTION.length === chunk.length;
+  }
+
   #end(pending: Pending): void {
-    this.#pending = this.#pending.filter((other) => other !== pending);
+    if (this.#pending[0] === pending) this.#pending.shift();
+    else this.#pending = this.#pending.filter((other) => other !== pending);
     if (this.#pending.length === 0 && this.#last?.complete === true) this.#last = null;
     this.#run();
   }

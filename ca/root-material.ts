@@ -18,9 +18,15 @@ const ROOTS_MAX = 2;
 /** `Keyveil CA HOST DATE`, within what a common name can hold. */
 export function rootCommonName(hostName: string, now: number): string {
   const date = new Date(now).toISOString().slice(0, 10);
-  const room = COMMON_NAME_CHARACTERS_MAX - 'Keyveil CA '.length - ` ${date} 2`.length;
+  const room = COMMON_NAME_CHARACTERS_MAX - 'Keyveil CA '.length - ` ${date} 9999`.length;
   const host = hostName.replaceAll(/[^A-Za-z0-9.-]+/g, '-').slice(0, room);
   return `Keyveil CA ${host === '' ? 'localhost' : host} ${date}`;
+}
+
+/** The name of a day's next root: numbered behind the one before, when that is of the same day. */
+export function nextCommonName(before: string, name: string): string {
+  const ending = before.startsWith(name) ? /^(?: ([1-9][0-9]{0,3}))?$/.exec(before.slice(name.length)) : null;
+  return ending === null ? name : `${name} ${Number(ending[1] ?? 1) + 1}`;
 }
 
 /** Makes a root with a new P-256 key, valid from a day before `now` (milliseconds since the epoch). */

@@ -2,7 +2,7 @@
 import type { X509Certificate } from 'node:crypto';
 import { StartError } from '../model/errors.ts';
 import type { CaControl, CaRoot, CaStatus, Clock, SealedItems } from '../model/ports.ts';
-import { createRoot, formatRoots, parseRoots, rootCommonName, type Root } from './root-material.ts';
+import { createRoot, formatRoots, nextCommonName, parseRoots, rootCommonName, type Root } from './root-material.ts';
 import type { Issuer } from './x509.ts';
 
 /** Both roots of an overlap are one item, so that a step of a rotation happens whole or not at all. */
@@ -120,7 +120,7 @@ class StoredRootAuthority implements RootAuthority {
   #createNext(): Root {
     const now = this.#options.clock.now();
     const name = rootCommonName(this.#options.hostName, now);
-    return createRoot(describeRoot(this.#signer).commonName === name ? `${name} 2` : name, now);
+    return createRoot(nextCommonName(describeRoot(this.#signer).commonName, name), now);
   }
 
   async #read(): Promise<void> {

@@ -31,15 +31,34 @@ export function findCommand(
   return null;
 }
 
+// A short word is two edits away from almost everything.
+const SHORT_WORD_CHARACTERS = 4;
+
+/** What a mistyped first word was most likely meant to be; `env` stands for `environment`. */
+function nearestFirstWord(typed: string, commands: readonly Command[]): string | null {
+  const words = [...new Set(commands.map(({ name }) => name.split(' ')[0] ?? ''))];
+  const longer = typed.length < 3 ? [] : words.filter((word) => word.startsWith(typed));
+  return longer.length === 1
+    ? String(longer[0])
+    : nearestName(typed, words, typed.length <= SHORT_WORD_CHARACTERS ? 1 : 2);
+}
+
+function nearestCommand(words: readonly string[], commands: readonly Command[]): string | null {
+  const [first = '', second] = words;
+  const group = commands.filter((command) => command.name.startsWith(`${first} `)).map(({ name }) => name);
+  if (group.length > 0) return nearestName(`${first} ${second ?? ''}`, group);
+  const word = nearestFirstWord(first, commands);
+  if (word === null || second === undefined) return word;
+  const names = commands.map(({ name }) => name).filter((name) => name.startsWith(`${word} `));
+  return nearestName(`${word} ${second}`, names) ?? word;
+}
+
 /** Throws the UsageError for words that begin with no command. */
 export function refuseCommand(words: readonly string[], commands: readonly Command[]): never {
   const [first = '', second] = words;
-  const group = commands.filter((command) => command.name.startsWith(`${first} `));
-  const typed = group.length > 0 && second !== undefined ? `${first} ${second}` : first;
-  const nearest = nearestName(
-    typed,
-    group.length > 0 ? group.map((command) => command.name) : commands.map((command) => command.name),
-  );
+  const isGroup = commands.some((command) => command.name.startsWith(`${first} `));
+  const typed = isGroup && second !== undefined ? `${first} ${second}` : first;
+  const nearest = nearestCommand(words, commands);
   const advice = nearest === null ? 'keyveil --help lists the commands' : `did you mean ${quote(nearest)}?`;
   throw new UsageError(`unknown command ${quote(typed)}: ${advice}`);
 }

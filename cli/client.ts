@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { request as requestHttp, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { join } from 'node:path';
-import { StartError } from '../model/errors.ts';
 import type { ClientConfig } from '../daemon/config.ts';
+import { UsageError } from './command.ts';
 
 /** A JSON object of the admin API. */
 export type Json = Readonly<Record<string, unknown>>;
@@ -60,6 +60,8 @@ interface Target {
   readonly socketPath: string | null;
   readonly url: URL;
   token(): string | null;
+  /** Where the token is from, for people; null on the socket, which needs none. */
+  readonly tokenOrigin: string | null;
 }
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
@@ -69,6 +71,7 @@ const REASONS: Readonly<Record<string, string>> = {
     'there is no socket, so no daemon runs on this data directory: start one with keyveil serve, or name another by --data-dir or --url',
   ECONNREFUSED: 'nothing listens there: start the daemon with keyveil serve',
   EACCES: 'this user may not open it: run the command as the user of the daemon, or use --url with an admin token',
+  ENOTDIR: 'the data directory is a file: name another by --data-dir or --url',
   ENOTFOUND: 'the name does not resolve: check --url or KEYVEIL_URL',
   ETIMEDOUT: 'no answer: check the address and the firewall',
   ECONNRESET: 'the connection was closed: a daemon that serves TLS needs an https:// URL',
@@ -78,7 +81,7 @@ const REASONS: Readonly<Record<string, string>> = {
 function targetOf(config: ClientConfig): Target {
   if (config.url === null) {
     const socketPath = join(config.dataDir, 'admin.sock');
-    return { address: socketPath, socketPath, url: new URL('http://localhost'), token: () => null };
+    return { address: socketPath, socketPath, url: new URL('http://localhost'), token: () => null, tokenOrigin: null };
   }
   const tokenPath = join(config.dataDir, 'admin-token');
   const token = (): string => {
@@ -87,12 +90,13 @@ function targetOf(config: ClientConfig): Target {
       return readFileSync(tokenPath, 'utf8').trim();
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code ?? 'unreadable';
-      throw new StartError(
-        `No admin token: KEYVEIL_ADMIN_TOKEN_FILE and KEYVEIL_ADMIN_TOKEN are not set, and ${tokenPath} can't be read (${code})`,
+      throw new UsageError(
+        `No admin token: KEYVEIL_ADMIN_TOKEN_FILE and KEYVEIL_ADMIN_TOKEN are not set (--admin-token-file neither), and ${tokenPath} can't be read (${code})`,
       );
     }
   };
-  return { address: config.url, socketPath: null, url: new URL(config.url), token };
+  const tokenOrigin = config.adminToken === null ? tokenPath : (config.adminTokenOrigin ?? 'the configuration');
+  return { address: config.url, socketPath: null, url: new URL(config.url), token, tokenOrigin };
 }
 
 function unreachable(target: Target, error: unknown): UnreachableError {
@@ -157,12 +161,14 @@ function parseObject(text: string): Json {
   }
 }
 
-async function toApiError(message: IncomingMessage): Promise<ApiError> {
+async function toApiError(message: IncomingMessage, target: Target): Promise<ApiError> {
   const error = asObject(parseObject(await readText(message))['error']);
   const status = message.statusCode ?? 0;
   const text = typeof error['message'] === 'string' ? error['message'] : `The daemon answered with status ${status}`;
   const textIn = (name: string): string | null => (typeof error[name] === 'string' ? error[name] : null);
-  return new ApiError(status, textIn('code'), { message: text, param: textIn('param') });
+  const isLogin = status === 401 && target.tokenOrigin !== null;
+  const from = isLogin ? ` The token is from ${String(target.tokenOrigin)}, and was sent to ${target.address}.` : '';
+  return new ApiError(status, textIn('code'), { message: `${text}${from}`, param: textIn('param') });
 }
 
 /** Creates a client; nothing is opened before the first call. */
@@ -171,7 +177,7 @@ export function createClient(config: ClientConfig): AdminClient {
   const open = async (line: { method: string; path: string }, options: RequestOptions): Promise<IncomingMessage> => {
     const message = await openRequest(target, line, options);
     const status = message.statusCode ?? 0;
-    if (status < 200 || status > 299) throw await toApiError(message);
+    if (status < 200 || status > 299) throw await toApiError(message, target);
     return message;
   };
   const client: AdminClient = {

@@ -25,6 +25,15 @@ const EXIT_USAGE = 2;
 /** EX_UNAVAILABLE of sysexits.h. */
 const EXIT_UNAVAILABLE = 69;
 
+// What names the daemon was typed, here or into a variable.
+function openClient(flags: Readonly<Record<string, string>>, { env, cwd }: CommandLineOptions): AdminClient {
+  try {
+    return createClient(loadClientConfig({ env, flags, cwd }));
+  } catch (error) {
+    throw error instanceof StartError ? new UsageError(error.message) : error;
+  }
+}
+
 function createInvocation(line: ParsedLine, options: CommandLineOptions): Invocation {
   const textFlags = Object.fromEntries([...line.texts].map(([name, values]) => [name, values.at(-1) ?? '']));
   let client: AdminClient | null = null;
@@ -38,7 +47,7 @@ function createInvocation(line: ParsedLine, options: CommandLineOptions): Invoca
     flag: (name) => textFlags[name],
     flags: (name) => line.texts.get(name) ?? [],
     isOn: (name) => line.switches.has(name),
-    client: () => (client ??= createClient(loadClientConfig({ env: options.env, flags: textFlags, cwd: options.cwd }))),
+    client: () => (client ??= openClient(textFlags, options)),
   };
 }
 

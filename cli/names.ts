@@ -1,7 +1,7 @@
 // Resolves what a person types for a vault or a credential: an id, or a name that stands for exactly one.
 import { isId } from '../model/ids.ts';
 import { escapeControls } from '../model/printable.ts';
-import { asObject, type AdminClient, type Json } from './client.ts';
+import { ApiError, asObject, type AdminClient, type Json } from './client.ts';
 import { UsageError } from './command.ts';
 
 /** A text field of an object; empty when there is none. */
@@ -10,13 +10,31 @@ export function textOf(item: Json, name: string): string {
   return typeof value === 'string' ? value : '';
 }
 
+/** Ids of the active vaults with this display name, newest first. */
+export async function vaultsNamed(client: AdminClient, name: string): Promise<string[]> {
+  const ids: string[] = [];
+  for await (const vault of client.list('/v1/vaults')) {
+    if (textOf(vault, 'display_name') === name) ids.push(textOf(vault, 'id'));
+  }
+  return ids;
+}
+
+/** Says what helps where the token's scope admits no list: an id needs none. */
+async function lookUp(kind: 'vault' | 'environment', text: string, find: () => Promise<string[]>): Promise<string[]> {
+  try {
+    return await find();
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code !== 'insufficient_scope') throw error;
+    const sample = kind === 'vault' ? 'vlt_…' : 'env_…';
+    const message = `${quote(text)} is a name, and this token may not look names up: give the id of the ${kind} (${sample}), which its operator knows. ${error.message}`;
+    throw new ApiError(error.status, error.code, { message });
+  }
+}
+
 /** Id of the active vault with this id or display name. Throws a UsageError when there is none, or more than one. */
 export async function resolveVault(client: AdminClient, text: string): Promise<string> {
   if (isId('vault', text)) return text;
-  const ids: string[] = [];
-  for await (const vault of client.list('/v1/vaults')) {
-    if (textOf(vault, 'display_name') === text) ids.push(textOf(vault, 'id'));
-  }
+  const ids = await lookUp('vault', text, () => vaultsNamed(client, text));
   return onlyOne(ids, `vault ${quote(text)}`, 'keyveil vault list');
 }
 
@@ -33,14 +51,18 @@ export async function resolveCredential(client: AdminClient, vaultId: string, te
 /** Id of the active environment with this id or name. */
 export async function resolveEnvironment(client: AdminClient, text: string): Promise<string> {
   if (isId('environment', text)) return text;
-  const ids: string[] = [];
-  for await (const environment of client.list('/v1/environments')) {
-    if (textOf(environment, 'name') === text) ids.push(textOf(environment, 'id'));
-  }
+  const ids = await lookUp('environment', text, async () => {
+    const found: string[] = [];
+    for await (const environment of client.list('/v1/environments')) {
+      if (textOf(environment, 'name') === text) found.push(textOf(environment, 'id'));
+    }
+    return found;
+  });
   return onlyOne(ids, `environment ${quote(text)}`, 'keyveil environment list');
 }
 
-function quote(text: string): string {
+/** A typed text for a message. */
+export function quote(text: string): string {
   return escapeControls(JSON.stringify(text));
 }
 

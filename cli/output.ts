@@ -96,10 +96,24 @@ export async function printList(
   await invocation.terminal.out(text);
 }
 
+/** Warnings of the API that are one word, in the words of docs/admin-api.md. */
+const WARNING_WORDS: Readonly<Record<string, string>> = {
+  low_entropy_value:
+    'the value is shorter than 16 bytes or all digits, so that what an upstream answers could confirm a guess',
+  value_not_veiled: 'the value is shorter than 8 bytes, too short to be veiled in responses',
+  private_suffix_wildcard:
+    'a host is a wildcard on a suffix whose names a hosting service gives to its customers: strangers get the secret too',
+};
+
+function wordsOf(warning: unknown): string {
+  const words = typeof warning === 'string' ? WARNING_WORDS[warning] : undefined;
+  return words === undefined ? cellOf(warning) : `${cellOf(warning)}: ${words}`;
+}
+
 /** Says the `warnings` of an answer on standard error. */
 export async function printWarnings(terminal: Terminal, item: Json): Promise<void> {
   for (const warning of Array.isArray(item['warnings']) ? item['warnings'] : []) {
-    terminal.err(`keyveil: warning: ${cellOf(warning)}\n`);
+    terminal.err(`keyveil: warning: ${wordsOf(warning)}\n`);
   }
   return Promise.resolve();
 }

@@ -1,6 +1,6 @@
 // keyveil vault …
 import { JSON_FLAGS, type Command, type Invocation } from './command.ts';
-import { parsePairs, resolveVault, segment } from './names.ts';
+import { parsePairs, quote, resolveVault, segment, vaultsNamed } from './names.ts';
 import { createObjectCommands } from './object-commands.ts';
 import { printList, printObject, type Column } from './output.ts';
 
@@ -28,8 +28,14 @@ export const VAULT_COMMANDS: readonly Command[] = [
     positionals: { min: 1, max: 1 },
     async run(invocation) {
       const metadata = parsePairs('metadata', invocation.flags('metadata'));
-      const body = { display_name: invocation.positionals[0], metadata };
-      await printObject(invocation, await invocation.client().call('POST', '/v1/vaults', { body }));
+      const name = invocation.positionals[0] ?? '';
+      const created = await invocation.client().call('POST', '/v1/vaults', { body: { display_name: name, metadata } });
+      await printObject(invocation, created);
+      const ids = await vaultsNamed(invocation.client(), name);
+      if (ids.length > 1) {
+        const words = `warning: ${ids.length} vaults are named ${quote(name)} now (${ids.join(', ')})`;
+        invocation.terminal.err(`keyveil: ${words}: commands take the id of one, and no longer the name\n`);
+      }
       return 0;
     },
   },

@@ -70,10 +70,14 @@ function editDistance(left: string, right: string): number {
   return previous[right.length] ?? 0;
 }
 
-/** The known name that is most like a name, or null when none is near. */
-export function nearestName(name: string, known: readonly string[]): string | null {
+/** The known name that is most like a name, or null when none is within that many edits. */
+export function nearestName(
+  name: string,
+  known: readonly string[],
+  editsMax = Math.max(3, Math.floor(name.length / 4)),
+): string | null {
   let best: string | null = null;
-  let bestDistance = Math.max(3, Math.floor(name.length / 4)) + 1;
+  let bestDistance = editsMax + 1;
   for (const candidate of known) {
     const distance = editDistance(name, candidate);
     if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
@@ -89,6 +93,13 @@ export function refuseUnknownVariables(env: Variables): void {
     const shown = JSON.stringify(name).slice(1, -1);
     throw new StartError(`${shown} is not a variable of Keyveil: ${adviceFor(name, known)}`);
   }
+}
+
+/** The flag that a setting was given by, else its variable. */
+export function originOf(name: SettingName, sources: ConfigSources): string {
+  const { variable } = SETTINGS[name];
+  const flag = flagOf(variable);
+  return sources.flags[flag.slice(2)] === undefined ? variable : flag;
 }
 
 /** Reads a text file that a setting names; the StartError names both. */
@@ -120,6 +131,14 @@ function findSecret(setting: Setting<unknown>, sources: ConfigSources): Found | 
   }
   const text = sources.env[setting.variable];
   return text === undefined ? null : { text, origin: setting.variable };
+}
+
+/** Where a secret was named: its file with the flag or variable, or the variable that holds it; null when nowhere. */
+export function secretOriginOf(name: SettingName, sources: ConfigSources): string | null {
+  const setting = SETTINGS[name] as unknown as Setting<unknown>;
+  const file = findText(setting, sources);
+  if (file !== null) return `${resolve(sources.cwd, file.text)} (${file.origin})`;
+  return sources.env[setting.variable] === undefined ? null : setting.variable;
 }
 
 /** The value of one setting. Throws a StartError of one line with the origin, the problem and an example. */

@@ -8,7 +8,9 @@ import { Secret } from '../model/secret.ts';
 import { isLoopback, type ListenAddress } from './config-parse.ts';
 import { SETTINGS, type SettingName, type SettingValues } from './config-schema.ts';
 import {
+  originOf,
   readNamedFile,
+  secretOriginOf,
   refuseUnknownVariables,
   resolveSetting,
   type ConfigSources,
@@ -43,6 +45,8 @@ export interface ClientConfig {
   readonly url: string | null;
   /** Null means the file `admin-token` in the data directory. */
   readonly adminToken: Secret | null;
+  /** Where the token was named, such as `/run/token (--admin-token-file)`. */
+  readonly adminTokenOrigin?: string | null;
 }
 
 export interface LoadOptions extends Partial<ConfigSources> {
@@ -75,8 +79,16 @@ function readThreadPoolSize(env: Variables): number | null {
   return Number.isNaN(size) ? null : Math.min(Math.max(size, 1), THREAD_POOL_SIZE_MAX);
 }
 
-function loadTls(side: 'ADMIN' | 'PROXY', files: { cert: string | null; key: string | null }): TlsIdentity | null {
-  const [certName, keyName] = [`KEYVEIL_${side}_TLS_CERT_FILE`, `KEYVEIL_${side}_TLS_KEY_FILE`];
+interface TlsFiles {
+  readonly cert: string | null;
+  readonly key: string | null;
+  /** The flags or variables of both. */
+  readonly certName: string;
+  readonly keyName: string;
+}
+
+function loadTls(files: TlsFiles): TlsIdentity | null {
+  const { certName, keyName } = files;
   if (files.cert === null && files.key === null) return null;
   if (files.cert === null || files.key === null) {
     const [present, absent] = files.cert === null ? [keyName, certName] : [certName, keyName];
@@ -97,16 +109,16 @@ function loadTls(side: 'ADMIN' | 'PROXY', files: { cert: string | null; key: str
   return { certPem, keyPem: Secret.fromText(keyPem) };
 }
 
-function loadRoots(path: string | null): string | null {
+function loadRoots(path: string | null, origin: string): string | null {
   if (path === null) return null;
-  const pem = readNamedFile(path, SETTINGS.upstreamCaFile.variable);
+  const pem = readNamedFile(path, origin);
   const certificates = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
   try {
     if (certificates.length === 0) throw new TypeError('no certificate');
     for (const certificate of certificates) new X509Certificate(certificate);
   } catch {
     throw new StartError(
-      `KEYVEIL_UPSTREAM_CA_FILE names the file ${path}, which must hold certificates in PEM (for example /etc/ssl/certs/ca-certificates.crt)`,
+      `${origin} names the file ${path}, which must hold certificates in PEM (for example /etc/ssl/certs/ca-certificates.crt)`,
     );
   }
   return certificates.join('\n') + '\n';
@@ -180,9 +192,15 @@ export function loadConfig(options: LoadOptions = {}): Config {
   const checked = {
     ...rest,
     dataDir: resolve(sources.cwd, rest.dataDir),
-    adminTls: loadTls('ADMIN', { cert: absolute(adminTlsCertFile), key: absolute(adminTlsKeyFile) }),
-    proxyTls: loadTls('PROXY', { cert: absolute(proxyTlsCertFile), key: absolute(proxyTlsKeyFile) }),
-    upstreamCaPem: loadRoots(absolute(upstreamCaFile)),
+    adminTls: loadTls({
+      ...{ cert: absolute(adminTlsCertFile), key: absolute(adminTlsKeyFile) },
+      ...{ certName: originOf('adminTlsCertFile', sources), keyName: originOf('adminTlsKeyFile', sources) },
+    }),
+    proxyTls: loadTls({
+      ...{ cert: absolute(proxyTlsCertFile), key: absolute(proxyTlsKeyFile) },
+      ...{ certName: originOf('proxyTlsCertFile', sources), keyName: originOf('proxyTlsKeyFile', sources) },
+    }),
+    upstreamCaPem: loadRoots(absolute(upstreamCaFile), originOf('upstreamCaFile', sources)),
     threadPoolSize: readThreadPoolSize(sources.env),
   };
   const config: Config = { ...checked, warnings: warningsOf(checked) };
@@ -197,5 +215,6 @@ export function loadClientConfig(options: LoadOptions = {}): ClientConfig {
     dataDir: resolve(sources.cwd, resolveSetting('dataDir', sources)),
     url: resolveSetting('url', sources),
     adminToken: resolveSetting('adminToken', sources),
+    adminTokenOrigin: secretOriginOf('adminToken', sources),
   };
 }

@@ -24,12 +24,13 @@ export function explainListenError(
   const { code } = error as NodeJS.ErrnoException;
   const where = `${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`;
   const reasons: Record<string, string> = {
-    EADDRINUSE: 'another program has it',
-    EACCES: 'this user may not bind it',
-    EADDRNOTAVAIL: 'this machine has no such address',
+    EADDRINUSE: 'another program has it. Stop that program, or choose another port',
+    EACCES:
+      'this user may not bind it (ports below 1024 are for root, or for CAP_NET_BIND_SERVICE). Take a higher port',
+    EADDRNOTAVAIL: 'this machine has no such address. Take one that it has',
   };
   const reason = reasons[code ?? ''] ?? `${code ?? 'unknown error'}`;
-  return new StartError(`${where} can't be listened on: ${reason}. Stop that program, or set ${variable}.`, {
+  return new StartError(`${where} can't be listened on: ${reason}: set ${variable}.`, {
     cause: error,
   });
 }

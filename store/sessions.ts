@@ -65,11 +65,12 @@ function toMountCredential(row: CredentialRow): MountCredential {
 }
 
 function readVaults(statements: Statements, vaultIds: readonly string[]) {
-  return vaultIds.map((id) => {
+  return vaultIds.map((id, index) => {
+    const param = `vault_ids.${index}`;
     const row = statements.vault.get(id);
-    if (row === undefined) throw notFound('vault', 'vault_ids');
+    if (row === undefined) throw notFound('vault', param);
     if (row.archived_at !== null) {
-      throw new KeyveilError('vault_archived', `Vault ${row.id} is archived. Leave it out.`, { param: 'vault_ids' });
+      throw new KeyveilError('vault_archived', `Vault ${row.id} is archived. Leave it out.`, { param });
     }
     return { id, credentials: statements.credentials.all(id).map(toMountCredential) };
   });

@@ -8,7 +8,14 @@ import { test } from 'tap';
 import { createCaExport } from '../../ca/bundle.ts';
 import { createLeafKey, mintLeaf } from '../../ca/leaf.ts';
 import { formatPem, parseCertificates, parsePemBlocks } from '../../ca/pem.ts';
-import { createRoot, formatRoots, parseRoots, rootCommonName, type Root } from '../../ca/root-material.ts';
+import {
+  createRoot,
+  formatRoots,
+  nextCommonName,
+  parseRoots,
+  rootCommonName,
+  type Root,
+} from '../../ca/root-material.ts';
 import { openRoot } from '../../ca/root.ts';
 import { buildRootCertificate } from '../../ca/x509.ts';
 import { KeyveilError, StartError } from '../../model/errors.ts';
@@ -90,7 +97,7 @@ test('a host name that is long, odd or empty still gives a valid common name', (
   t.equal(rootCommonName('büro mac_1', NOW), 'Keyveil CA b-ro-mac-1 2026-11-30');
   t.equal(rootCommonName('', NOW), 'Keyveil CA localhost 2026-11-30');
   const long = rootCommonName('a'.repeat(300), NOW);
-  t.equal(`${long} 2`.length, 64, 'with room for what tells two roots of a day apart');
+  t.equal(`${long} 9999`.length, 64, 'with room for what tells two roots of a day apart');
   t.end();
 });
 
@@ -278,5 +285,16 @@ test("an operator's file of CAs is read without its comments, and refused when i
   for (const [text, message] of Object.entries(refusals)) {
     t.throws(() => parseCertificates(text, 'ca.pem'), { name: 'StartError', message });
   }
+  t.end();
+});
+
+test('no two roots of a day have one name, however often it is rotated', (t) => {
+  const day = rootCommonName('build-7', NOW);
+  const names = [day];
+  for (let rotation = 0; rotation < 12; rotation += 1) names.push(nextCommonName(names.at(-1) ?? '', day));
+  t.equal(new Set(names).size, 13);
+  t.equal(names.at(-1), `${day} 13`);
+  t.equal(nextCommonName('Keyveil CA build-7 2026-11-29 4', day), day);
+  t.equal(nextCommonName(`${day}-else`, day), day);
   t.end();
 });

@@ -337,7 +337,7 @@ void test('a daemon that is not there ends with 69, the address and the likely r
     err: `${url} (ECONNREFUSED): nothing listens there`,
   });
   t.match(await run(['vault', 'list', '--url', url, '--data-dir', folder]), {
-    exitCode: 1,
+    exitCode: 2,
     err: /No admin token: .*admin-token can't be read \(ENOENT\)/,
   });
 });
@@ -537,5 +537,55 @@ void test('doctor fails where the proxy is not where sandboxes are told, and bla
     t.notMatch(outcome.out, /CURL_CA_BUNDLE|trust/);
     const sessions = (await keyveil.admin('GET', '/v1/sessions')).body['data'];
     t.same(sessions, [], 'its session is archived');
+  }
+});
+
+void test('what a newcomer mistypes is answered with what helps', async (t) => {
+  const { keyveil, keyveilRun } = await openScene(t);
+  await keyveilRun(['vault', 'create', 'work']);
+  const [first] = (await keyveilRun(['vault', 'list', '--json'])).json;
+  const again = await keyveilRun(['vault', 'create', 'work']);
+  t.equal(again.exitCode, 0);
+  t.match(again.err, /^keyveil: warning: 2 vaults are named "work" now \(vlt_\w+, vlt_\w+\): commands take the id/);
+  t.equal((await keyveilRun(['vault', 'create', 'other'])).err, '');
+
+  const low = await keyveilRun(['credential', 'create', 'PIN', '--vault', first.id, '--host', 'a.test'], {
+    input: '1234',
+  });
+  t.match(low.err, /^keyveil: warning: low_entropy_value: the value is shorter than 16 bytes or all digits/m);
+  t.match(low.err, /^keyveil: warning: value_not_veiled: the value is shorter than 8 bytes/m);
+
+  const url = `http://127.0.0.1:${keyveil.daemon.adminAddress.port}`;
+  const broker = (await keyveilRun(['token', 'create', 'ci', '--scope', 'broker', '--json'])).json.token as string;
+  const file = join(keyveil.directory, 'token');
+  writeFileSync(file, broker);
+  const byUrl = (words: readonly string[]) => run([...words, '--url', url, '--admin-token-file', file]);
+  const named = await byUrl(['session', 'create', '--vault', 'other']);
+  t.equal(named.exitCode, 1);
+  t.match(named.err, /"other" is a name, and this token may not look names up: give the id of the vault \(vlt_…\)/);
+  t.match(
+    (await byUrl(['session', 'create', '--environment', 'x'])).err,
+    /"x" is a name.*id of the environment \(env_…\)/,
+  );
+  t.equal((await byUrl(['session', 'create', '--vault', first.id])).exitCode, 0, 'an id works');
+  writeFileSync(file, 'kvad_0123456789012345678901234567890123456789');
+  const wrong = await byUrl(['vault', 'list']);
+  t.equal(wrong.exitCode, 1);
+  t.ok(wrong.err.includes(`The token is from ${file} (--admin-token-file), and was sent to ${url}`), wrong.err);
+
+  for (const [words, expected] of [
+    [['vault', 'list', '--url', 'nonsense'], /--url/],
+    [['vault', 'list', '--url', url, '--admin-token-file', '/none'], /--admin-token-file names the file \/none/],
+    [['vault', 'list', '--url', url, '--data-dir', '/none'], /No admin token: .*--admin-token-file/],
+  ] as const) {
+    const outcome = await run(words);
+    t.equal(outcome.exitCode, 2, outcome.err);
+    t.match(outcome.err, expected);
+  }
+  for (const flag of ['since', 'until']) {
+    const { err, exitCode } = await keyveilRun(['audit', `--${flag}`, 'yesterday']);
+    t.equal(exitCode, 1);
+    t.match(err, new RegExp(`--${flag}`));
+    t.notMatch(err, /created_at/);
   }
 });

@@ -39,6 +39,11 @@ void test('a command is found by its longest name; a misspelt one is answered wi
     [['vualt', 'list'], 'unknown command "vualt"'],
     [['vault', 'lst'], 'unknown command "vault lst": did you mean "vault list"?'],
     [['serv'], 'unknown command "serv": did you mean "serve"?'],
+    [['env', 'create'], 'unknown command "env": did you mean "environment create"?'],
+    [['vaults'], 'unknown command "vaults": did you mean "vault"?'],
+    [['sesion', 'lst'], 'unknown command "sesion": did you mean "session list"?'],
+    [['session', 'nothing-like-it'], 'unknown command "session nothing-like-it": keyveil --help'],
+    [['xyz'], 'unknown command "xyz": keyveil --help'],
     [['\u001b[2J'], 'unknown command "\\u001b[2J": keyveil --help'],
   ] as const) {
     t.match(

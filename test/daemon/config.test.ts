@@ -438,7 +438,7 @@ void t.test('the commands read only what they need', async (t) => {
     flags: { 'data-dir': 'd' },
     cwd: '/srv',
   });
-  t.same({ ...client }, { dataDir: '/srv/d', url: 'http://127.0.0.1:9', adminToken: null });
+  t.same({ ...client }, { dataDir: '/srv/d', url: 'http://127.0.0.1:9', adminToken: null, adminTokenOrigin: null });
 });
 
 void t.test('docs/configuration.md is what the schema says', async (t) => {
@@ -448,4 +448,19 @@ void t.test('docs/configuration.md is what the schema says', async (t) => {
 void t.test("the size of the runtime's thread pool is known where it was set", async (t) => {
   const sizeOf = (text: string): number | null => load({ UV_THREADPOOL_SIZE: text }).threadPoolSize;
   t.strictSame(['32', '0', '5000', 'many', ''].map(sizeOf), [32, 1, 1024, null, null]);
+});
+
+void t.test('files of certificates are complained of by the flag that named them', async (t) => {
+  for (const flags of [
+    { 'upstream-ca-file': '/none' },
+    { 'admin-tls-cert-file': '/none', 'admin-tls-key-file': '/none' },
+    { 'proxy-tls-cert-file': '/none' },
+    { 'upstream-ca-file': import.meta.filename },
+  ]) {
+    const [flag = ''] = Object.keys(flags);
+    t.throws(() => loadConfig({ env: {}, flags, cwd: '/', execArgv: [] }), {
+      name: 'StartError',
+      message: new RegExp(`^--${flag} `),
+    });
+  }
 });

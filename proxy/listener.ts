@@ -186,7 +186,8 @@ class ProxyServer implements Proxy {
     }
     if (socket.destroyed) return null;
     const abortion = new AbortController();
-    socket.once('close', () => abortion.abort(CLIENT_GONE));
+    const abort = (): void => abortion.abort(CLIENT_GONE);
+    socket.once('close', abort);
     const destination: Destination = {
       sessionId: policy.sessionId,
       scheme: 'https',
@@ -198,6 +199,7 @@ class ProxyServer implements Proxy {
     } catch (error) {
       throw new Refusal(error, policy.sessionId);
     }
+    socket.off('close', abort);
     if (socket.destroyed) return null;
     socket.write(ESTABLISHED);
     return { tunnel, socket, destination };

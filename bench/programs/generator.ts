@@ -157,6 +157,29 @@ async function eventStreams(options: Target & { streams: number }): Promise<Reco
   return result;
 }
 
+/** Opens tunnels that are idle but for one request in a while, which keeps them from being closed; runs until it is stopped. */
+async function idleTunnels(
+  options: Target & { tunnels: number; everySeconds: number },
+): Promise<Record<string, number>> {
+  const head = requestHead(options, 'GET /v1/thing');
+  const sockets = [];
+  for (let opened = 0; opened < options.tunnels; opened += 1) {
+    const socket = await openTls(options);
+    await getOnce(socket, head);
+    sockets.push(socket);
+  }
+  process.stdout.write('OPEN\n');
+  let requests = 0;
+  for (;;) {
+    for (const socket of sockets) {
+      await new Promise((resolve) => setTimeout(resolve, (options.everySeconds * 1000) / sockets.length));
+      await getOnce(socket, head);
+      requests += 1;
+      if (requests % sockets.length === 0) process.send?.({ requests });
+    }
+  }
+}
+
 const WORKS: Readonly<Record<string, (options: never) => Promise<unknown>>> = {
   'keep-alive': keepAlive,
   'new-connections': newConnections,
@@ -165,6 +188,7 @@ const WORKS: Readonly<Record<string, (options: never) => Promise<unknown>>> = {
   upload,
   download,
   'event-streams': eventStreams,
+  'idle-tunnels': idleTunnels,
 };
 
 const [work = '', options = '{}'] = process.argv.slice(2);

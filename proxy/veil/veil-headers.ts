@@ -22,25 +22,31 @@ export interface VeilableHead {
   readonly headers: RawHeaders;
 }
 
-/**
- * The fields with all occurrences in their values veiled, and without those whose names hold one; the same list when
- * there was none. Both are searched together: most heads hold nothing.
- */
-export function veilHeaders(veil: Veil, headers: RawHeaders, counts: HitCounts): RawHeaders {
-  let all = '';
-  for (const text of headers) all += text + SEPARATOR;
+/** Whether any name or value, or the text beside them, holds one. All are searched together: most heads hold nothing. */
+function isHit(veil: Veil, headers: RawHeaders, beside: string): boolean {
+  let all = beside;
+  for (let index = 0; index < headers.length; index += 1) all += SEPARATOR + (headers[index] as string);
   const room = all.length <= SCRATCH.length ? SCRATCH : Buffer.alloc(all.length);
   const length = room.write(all, 'latin1');
-  const isHit = veil.find(room.subarray(0, length)) !== null;
-  room.fill(0, 0, isHit ? length : 0);
-  return isHit ? veilEach(veil, headers, counts) : headers;
+  const found = veil.find(room.subarray(0, length)) !== null;
+  if (found) room.fill(0, 0, length);
+  return found;
+}
+
+/**
+ * The fields with all occurrences in their values veiled, and without those whose names hold one; the same list when
+ * there was none.
+ */
+export function veilHeaders(veil: Veil, headers: RawHeaders, counts: HitCounts): RawHeaders {
+  return isHit(veil, headers, '') ? veilEach(veil, headers, counts) : headers;
 }
 
 /** The head with its fields and its reason phrase veiled; the same object when nothing was found. */
 export function veilHead<T extends VeilableHead>(veil: Veil, head: T, counts: HitCounts): T {
+  if (!isHit(veil, head.headers, head.reason)) return head;
   const headers = veilHeaders(veil, head.headers, counts);
   const [, reason] = veilHeaders(veil, ['', head.reason], counts) as [string, string];
-  return headers === head.headers && reason === head.reason ? head : { ...head, headers, reason };
+  return { ...head, headers, reason };
 }
 
 function veilEach(veil: Veil, headers: RawHeaders, counts: HitCounts): RawHeaders {

@@ -4,7 +4,7 @@ import { request as requestHttp, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { join } from 'node:path';
 import type { ClientConfig } from '../daemon/config.ts';
-import { UsageError } from './command.ts';
+import { UsageError } from './usage-error.ts';
 
 /** A JSON object of the admin API. */
 export type Json = Readonly<Record<string, unknown>>;

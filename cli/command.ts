@@ -3,6 +3,8 @@ import type { Readable } from 'node:stream';
 import type { AdminClient } from './client.ts';
 import type { Variables } from '../daemon/config-source.ts';
 
+export { UsageError } from './usage-error.ts';
+
 /** One flag. */
 export interface CommandFlag {
   readonly type: 'string' | 'boolean';
@@ -55,11 +57,6 @@ export interface Command {
   readonly takesRest?: boolean;
   /** Resolves to the exit code. */
   run(invocation: Invocation): Promise<number>;
-}
-
-/** A mistake in what was typed: one line, exit code 2. */
-export class UsageError extends Error {
-  override readonly name = 'UsageError';
 }
 
 /** Flags of every command that talks to a daemon. */

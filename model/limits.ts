@@ -82,6 +82,8 @@ export const LEAF_CACHE_ENTRIES_MAX = 4096;
 export const POOL_IDLE_PER_ORIGIN_MAX = 64;
 export const SWAP_PLANS_PER_POLICY_MAX = 64;
 export const INFLATING_STREAMS_MAX = 2;
+/** Frames of a WebSocket that are gone through before the clock is looked at. */
+export const WEBSOCKET_STEP_FRAMES = 64;
 
 export const THREAD_POOL_SIZE_MAX = 1024; // the runtime's own
 export const THREAD_POOL_SIZE_DEFAULT = 4; // the runtime's own
@@ -96,6 +98,9 @@ export const TLS_RESUMPTION_ENTRIES_MAX = 1024;
 export const ORIGINS_REMEMBERED_MAX = 1024;
 
 // Data plane: times
+/** What floods of small messages and chunks may use of one turn of the event loop, and a session at least, milliseconds. */
+export const TURN_SHARE_MS = 4;
+export const TURN_SHARE_MIN_MS = 0.25;
 export const RESOLVE_TIMEOUT_MS = 10_000;
 export const DIAL_STAGGER_MS = 250;
 export const CONNECT_REQUEST_TIMEOUT_MS = 10_000;
@@ -126,7 +131,7 @@ export const VEIL_VALUE_BYTES_MIN = 8;
 export const VEIL_ALL_FORMS_VALUE_BYTES_MAX = 1 * KIB;
 export const VEIL_COMPILED_BYTES_MAX = 4 * MIB;
 export const VEILS_KEPT_BYTES_MAX = 128 * MIB;
-export const VEILS_PER_CONNECTION_MAX = 4;
+export const VEILS_PER_CONNECTION_MAX = 16;
 export const VEIL_IDLE_DEFAULT_MS = 250;
 
 // Store and audit

@@ -253,7 +253,7 @@ export class Pipeline {
         upstream,
         firstBytes,
         rules,
-        currentRules: async () => this.#readRules(tunnel),
+        currentRules: () => this.#readRules(tunnel),
         veilsMessages,
         bodies: this.#ports.bodies,
         sessionId: tunnel.sessionId,

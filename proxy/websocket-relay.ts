@@ -2,12 +2,8 @@
 import type { Duplex } from 'node:stream';
 import { WEBSOCKET_CLOSE_TIMEOUT_MS } from '../model/limits.ts';
 import { relay, type RelayCounts } from './relay.ts';
-
-/** Rewrites one direction: takes bytes as they came, gives bytes to send on. */
-interface FrameRewriter {
-  /** Rejects when a frame is malformed or a value can't be opened. */
-  push(bytes: Buffer): Promise<readonly Buffer[]> | readonly Buffer[];
-}
+import type { FrameRewriter } from './swap/websocket-steps.ts';
+import { pumpFrames } from './websocket-pump.ts';
 
 export interface WebSocketRelayOptions {
   readonly client: Duplex;
@@ -17,40 +13,14 @@ export interface WebSocketRelayOptions {
   readonly toClient: FrameRewriter | null;
   /** Tells the close code for an error of a rewriter. */
   readonly closeCodeOf: (error: unknown) => number;
+  /** Whose share of the time it takes. */
+  readonly sessionId: string;
 }
 
 const CLOSE_TO_CLIENT = 0x88;
 
 function closeFrame(code: number): Buffer {
   return Buffer.from([CLOSE_TO_CLIENT, 2, code >>> 8, code & 255]);
-}
-
-async function pump(source: Duplex, target: Duplex, rewriter: FrameRewriter): Promise<number> {
-  let bytes = 0;
-  // After a fault the source, which may be the client, is still to be told why.
-  for await (const chunk of source.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-    bytes += chunk.length;
-    for (const piece of await rewriter.push(chunk)) {
-      if (target.destroyed) return bytes;
-      if (!target.write(piece)) await drained(target);
-    }
-  }
-  target.end();
-  return bytes;
-}
-
-/** Resolves when more can be written, or nothing any more. */
-function drained(target: Duplex): Promise<void> {
-  if (target.destroyed) return Promise.resolve();
-  return new Promise((resolve) => {
-    const done = (): void => {
-      target.off('drain', done);
-      target.off('close', done);
-      resolve();
-    };
-    target.on('drain', done);
-    target.on('close', done);
-  });
 }
 
 /**
@@ -67,8 +37,6 @@ async function closeGently(connection: Duplex): Promise<void> {
     clearTimeout(timer);
   } else connection.destroy();
 }
-
-const IDENTITY: FrameRewriter = { push: (bytes) => [bytes] };
 
 /** Resolves when both connections are closed; rejects with the error of a rewriter, after both were closed. */
 export async function relayWebSocket(options: WebSocketRelayOptions): Promise<RelayCounts> {
@@ -87,9 +55,13 @@ export async function relayWebSocket(options: WebSocketRelayOptions): Promise<Re
   };
   client.on('error', () => upstream.destroy());
   upstream.on('error', () => client.destroy());
-  const up = pump(client, upstream, toUpstream ?? IDENTITY).then((count) => (requestBytes = count));
-  const down = pump(upstream, client, toClient ?? IDENTITY).then((count) => (responseBytes = count));
-  await Promise.all([up.catch(fail), down.catch(fail)]);
+  const { sessionId } = options;
+  const up = pumpFrames({ source: client, target: upstream, rewriter: toUpstream, sessionId });
+  const down = pumpFrames({ source: upstream, target: client, rewriter: toClient, sessionId });
+  await Promise.all([
+    up.then((count) => (requestBytes = count)).catch(fail),
+    down.then((count) => (responseBytes = count)).catch(fail),
+  ]);
   await Promise.all([closeGently(client), closeGently(upstream)]);
   // A connection that broke off is an end of the WebSocket, not a fault of its frames.
   const [failure] = failures;

@@ -1,37 +1,44 @@
 // Swaps placeholders in the messages that a client sends over a WebSocket, also when they are fragmented.
 import type { MissRecord, SwapRecord } from '../../model/audit.ts';
 import { SWAP_GROWTH_DEFAULT_BYTES } from '../../model/limits.ts';
+import { PLACEHOLDER_MARKER, PLACEHOLDER_RANDOM_CHARACTERS } from '../../model/placeholder.ts';
 import type { BodyResources, Lease } from './body-resources.ts';
 import { BodySwapper } from './body-swapper.ts';
 import type { SwapPlan } from './plan.ts';
 import { SwapTally } from './tally.ts';
-import { FrameParser, isControl, OPCODE, writeFrame, type FramePiece } from './websocket-frames.ts';
+import { isControl, OPCODE, writeFrame, type FramePiece } from './websocket-frames.ts';
+import { type FrameRewriter, FrameSteps } from './websocket-steps.ts';
+
+const PLACEHOLDER_CHARACTERS_MIN = PLACEHOLDER_MARKER.length + PLACEHOLDER_RANDOM_CHARACTERS;
 
 export interface WebSocketSwapOptions {
-  /** Asked at the start of each message, so that a rotation or an archive counts from the next one on. */
-  currentPlan(): Promise<SwapPlan | null>;
+  /** Asked after bytes have come, so that a rotation or an archive counts from the next message on. */
+  currentPlan(): SwapPlan | null | Promise<SwapPlan | null>;
   /** Memory for frames that don't come at once, and the bound of growth. Without it, such frames are never kept. */
   readonly bodies?: { readonly resources: BodyResources; readonly sessionId: string };
 }
 
-export interface WebSocketSwap {
-  /**
-   * Takes bytes from the client (and changes them) and gives those for the upstream; calls are served one after the
-   * other. Rejects with a `WebSocketFault`, or with what the swap throws: then the connection must be closed.
-   */
-  push(bytes: Buffer): Promise<Buffer[]>;
+/** Takes a client's bytes and gives those for the upstream. */
+export interface WebSocketSwap extends FrameRewriter {
   /** Of the whole connection until now, one for each credential and version. */
   swaps(): readonly SwapRecord[];
   misses(): readonly MissRecord[];
+  /** What the message that is under way may still be given; null between messages. */
+  openPlan(): SwapPlan | null;
   /** Gives back memory. Can be called again. */
   dispose(): void;
 }
 
 interface Message {
   readonly opcode: number;
+  readonly plan: SwapPlan | null;
   readonly swapper: BodySwapper | null;
   /** A frame of it has been sent, so that the next one continues it. */
   isBegun: boolean;
+}
+
+function beginsMessage(piece: FramePiece): boolean {
+  return piece.isFirst && (piece.opcode === OPCODE.text || piece.opcode === OPCODE.binary);
 }
 
 /**
@@ -41,21 +48,36 @@ interface Message {
  */
 class Swapping implements WebSocketSwap {
   readonly #options: WebSocketSwapOptions;
-  readonly #parser = new FrameParser({ isMasked: true });
+  readonly #steps: FrameSteps<SwapPlan | null>;
   readonly #tally = new SwapTally();
-  #tail: Promise<unknown> = Promise.resolve();
   #message: Message | null = null;
   #held: Buffer[] = [];
   #lease: Lease | null = null;
 
   constructor(options: WebSocketSwapOptions) {
     this.#options = options;
+    this.#steps = new FrameSteps({
+      isMasked: true,
+      currentRules: () => options.currentPlan(),
+      needsRules: beginsMessage,
+      rewrite: (piece, plan) => this.#rewrite(piece, plan),
+    });
   }
 
-  push(bytes: Buffer): Promise<Buffer[]> {
-    const result = this.#tail.then(() => this.#take(bytes));
-    this.#tail = result;
-    return result;
+  get isDone(): boolean {
+    return this.#steps.isDone;
+  }
+
+  take(bytes: Buffer): void {
+    this.#steps.take(bytes);
+  }
+
+  step(): Buffer[] | Promise<Buffer[]> {
+    return this.#steps.step();
+  }
+
+  openPlan(): SwapPlan | null {
+    return this.#message === null ? null : this.#message.plan;
   }
 
   swaps(): readonly SwapRecord[] {
@@ -72,23 +94,18 @@ class Swapping implements WebSocketSwap {
     this.#held = [];
   }
 
-  async #take(bytes: Buffer): Promise<Buffer[]> {
-    const frames: Buffer[] = [];
-    for (const piece of this.#parser.push(bytes)) {
-      if (isControl(piece.opcode)) {
-        frames.push(writeFrame({ opcode: piece.opcode, fin: true, isMasked: true, payload: [piece.payload] }));
-        continue;
-      }
-      if (piece.isFirst && piece.opcode !== OPCODE.continuation) this.#message = await this.#openMessage(piece.opcode);
-      const frame = this.#takeData(piece, this.#message as Message);
-      if (frame !== null) frames.push(frame);
+  #rewrite(piece: FramePiece, plan: SwapPlan | null): Buffer | null {
+    if (isControl(piece.opcode)) {
+      return writeFrame({ opcode: piece.opcode, fin: true, isMasked: true, payload: [piece.payload] });
     }
-    return frames;
+    if (beginsMessage(piece)) this.#message = this.#openMessage(piece, plan);
+    return this.#takeData(piece, this.#message as Message);
   }
 
-  async #openMessage(opcode: number): Promise<Message> {
-    const plan = await this.#options.currentPlan();
-    if (plan === null) return { opcode, swapper: null, isBegun: false };
+  #openMessage(piece: FramePiece, plan: SwapPlan | null): Message {
+    const { opcode } = piece;
+    const isTooShort = piece.fin && piece.isLast && piece.payload.length < PLACEHOLDER_CHARACTERS_MIN;
+    if (plan === null || isTooShort) return { opcode, plan: null, swapper: null, isBegun: false };
     const swapper = new BodySwapper({
       plan,
       bodyClass: opcode === OPCODE.text ? 'text' : 'raw',
@@ -96,7 +113,7 @@ class Swapping implements WebSocketSwap {
       growthBytes: this.#options.bodies?.resources.growthBytes ?? SWAP_GROWTH_DEFAULT_BYTES,
       tally: this.#tally,
     });
-    return { opcode, swapper, isBegun: false };
+    return { opcode, plan, swapper, isBegun: false };
   }
 
   #takeData(piece: FramePiece, message: Message): Buffer | null {
@@ -107,6 +124,7 @@ class Swapping implements WebSocketSwap {
     if (fin && message.swapper !== null) payload.push(...message.swapper.end());
     const opcode = message.isBegun ? OPCODE.continuation : message.opcode;
     message.isBegun = true;
+    if (fin) this.#message = null;
     this.dispose();
     return writeFrame({ opcode, fin, isMasked: true, payload });
   }

@@ -87,6 +87,11 @@ export class Veil {
     return this.#compiled.unopened;
   }
 
+  /** Of those whose values are looked for. */
+  get credentialIds(): readonly string[] {
+    return this.#compiled.credentialIds;
+  }
+
   credentialId(credential: number): string {
     return this.#compiled.credentialIds[credential] as string;
   }

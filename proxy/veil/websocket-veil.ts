@@ -1,21 +1,21 @@
 // Veils the messages that a server sends over a WebSocket, also when they are fragmented, and its control frames.
 import type { VeilRecord } from '../../model/audit.ts';
 import { isVeilableLength } from '../../model/veil-budget.ts';
-import { FrameParser, isControl, OPCODE, writeFrame, type FramePiece } from '../swap/websocket-frames.ts';
+import { isControl, OPCODE, writeFrame, type FramePiece } from '../swap/websocket-frames.ts';
+import { type FrameRewriter, FrameSteps } from '../swap/websocket-steps.ts';
 import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
 import type { Veil } from './veil.ts';
 
 export interface WebSocketVeilOptions {
-  /** Asked at the start of each message, and for control frames: those to look with, one after the other; none for messages that pass as they are. */
-  currentVeils(): Promise<readonly Veil[]>;
+  /**
+   * Those to look with, one after the other; none for messages that pass as they are. Asked after bytes have come: what they
+   * hold can't be younger than the values of these. The same list says that nothing has changed.
+   */
+  currentVeils(): readonly Veil[] | Promise<readonly Veil[]>;
 }
 
-export interface WebSocketVeil {
-  /**
-   * Takes bytes from the server (and changes them) and gives those for the client. One call at a time: wait for one
-   * before the next. Rejects with a `WebSocketFault`, or with what `currentVeils` throws: then the connection must be closed.
-   */
-  push(bytes: Buffer): Promise<Buffer[]>;
+/** Takes a server's bytes and gives those for the client. */
+export interface WebSocketVeil extends FrameRewriter {
   /** What was veiled on the whole connection so far. */
   veils(): VeilRecord[];
   /** Whether a value could not be opened. */
@@ -23,12 +23,23 @@ export interface WebSocketVeil {
 }
 
 const CLOSE_CODE_BYTES = 2;
+const NO_VEILS: readonly Veil[] = [];
 
 interface Message {
   readonly opcode: number;
-  readonly scanners: readonly VeilScanner[];
+  /** In the order in which what comes goes through them. */
+  readonly scanners: VeilScanner[];
+  /** What the scanners look with. */
+  readonly looked: Set<Veil>;
+  /** Those that were current when it was last looked at. */
+  veils: readonly Veil[];
   /** A frame of it has been sent, so that the next one continues it. */
   isBegun: boolean;
+}
+
+/** What a control frame says, without the code of a close. */
+function controlText({ opcode, payload }: FramePiece): Buffer {
+  return opcode === OPCODE.close ? payload.subarray(CLOSE_CODE_BYTES) : payload;
 }
 
 /** The veil of one connection, from the server to the client. */
@@ -41,29 +52,33 @@ export function createWebSocketVeil(options: WebSocketVeilOptions): WebSocketVei
  * section 5.4), less what is held back until its end; control frames in between keep their place.
  */
 class MessageVeil implements WebSocketVeil {
-  readonly #options: WebSocketVeilOptions;
-  readonly #parser = new FrameParser({ isMasked: false });
+  readonly #steps: FrameSteps<readonly Veil[]>;
   readonly #counts: HitCounts = new Map();
   #message: Message | null = null;
   #impossible = false;
 
   constructor(options: WebSocketVeilOptions) {
-    this.#options = options;
+    this.#steps = new FrameSteps({
+      isMasked: false,
+      currentRules: () => options.currentVeils(),
+      needsRules: (piece) => !isControl(piece.opcode) || isVeilableLength(controlText(piece).length),
+      rewrite: (piece, current) => {
+        const veils = current ?? NO_VEILS;
+        return isControl(piece.opcode) ? this.#rewriteControl(piece, veils) : this.#rewriteData(piece, veils);
+      },
+    });
   }
 
-  async push(bytes: Buffer): Promise<Buffer[]> {
-    const frames: Buffer[] = [];
-    for (const piece of this.#parser.push(bytes)) {
-      const { opcode, payload } = piece;
-      if (isControl(opcode)) {
-        frames.push(await this.#takeControl(opcode, payload));
-        continue;
-      }
-      if (piece.isFirst && opcode !== OPCODE.continuation) this.#message = await this.#openMessage(opcode);
-      const frame = this.#take(piece, this.#message as Message);
-      if (frame !== null) frames.push(frame);
-    }
-    return frames;
+  get isDone(): boolean {
+    return this.#steps.isDone;
+  }
+
+  take(bytes: Buffer): void {
+    this.#steps.take(bytes);
+  }
+
+  step(): Buffer[] | Promise<Buffer[]> {
+    return this.#steps.step();
   }
 
   veils(): VeilRecord[] {
@@ -75,20 +90,33 @@ class MessageVeil implements WebSocketVeil {
   }
 
   /** What is found is overwritten: a control frame has 125 bytes at most (RFC 6455 section 5.5). A close keeps its code. */
-  async #takeControl(opcode: number, payload: Buffer): Promise<Buffer> {
-    const from = opcode === OPCODE.close ? CLOSE_CODE_BYTES : 0;
-    const text = payload.subarray(from);
-    const scanners = isVeilableLength(text.length) ? await this.#openScanners(true) : [];
+  #rewriteControl(piece: FramePiece, veils: readonly Veil[]): Buffer {
+    const text = controlText(piece);
+    const code = piece.payload.subarray(0, piece.payload.length - text.length);
+    const scanners = isVeilableLength(text.length) ? this.#openScanners(veils, true) : [];
     const veiled = scanners.reduce((bytes, scanner) => scanner.whole(bytes), text);
-    return writeFrame({ opcode, fin: true, isMasked: false, payload: [payload.subarray(0, from), veiled] });
+    return writeFrame({ opcode: piece.opcode, fin: true, isMasked: false, payload: [code, veiled] });
   }
 
-  async #openMessage(opcode: number): Promise<Message> {
-    return { opcode, scanners: await this.#openScanners(false), isBegun: false };
+  #rewriteData(piece: FramePiece, veils: readonly Veil[]): Buffer | null {
+    if (piece.isFirst && piece.opcode !== OPCODE.continuation) {
+      this.#message = { opcode: piece.opcode, scanners: [], looked: new Set(), veils: [], isBegun: false };
+      if (piece.fin && piece.isLast && !isVeilableLength(piece.payload.length)) return this.#take(piece, this.#message);
+    }
+    const message = this.#message as Message;
+    if (message.veils !== veils) this.#lookWith(veils, message);
+    return this.#take(piece, message);
   }
 
-  async #openScanners(sameLength: boolean): Promise<readonly VeilScanner[]> {
-    const veils = await this.#options.currentVeils();
+  /** A value that came into force in the middle of a message is looked for in the rest of it. */
+  #lookWith(veils: readonly Veil[], message: Message): void {
+    message.veils = veils;
+    const fresh = veils.filter((veil) => !message.looked.has(veil));
+    for (const veil of fresh) message.looked.add(veil);
+    message.scanners.push(...this.#openScanners(fresh, false));
+  }
+
+  #openScanners(veils: readonly Veil[], sameLength: boolean): readonly VeilScanner[] {
     if (veils.some((veil) => veil.unopened.length > 0)) this.#impossible = true;
     return veils.map((veil) => new VeilScanner(veil, { sameLength, counts: this.#counts }));
   }

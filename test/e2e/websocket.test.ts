@@ -7,6 +7,8 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import t, { test, type Test } from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
+import { VEILS_PER_CONNECTION_MAX } from '../../model/limits.ts';
+import type { SessionPolicy } from '../../model/ports.ts';
 import { acceptOf } from '../../proxy/websocket.ts';
 import { FrameParser, OPCODE, writeFrame } from '../../proxy/swap/websocket-frames.ts';
 import { startTestDaemon } from '../support/daemon.ts';
@@ -358,6 +360,92 @@ test('a rotation counts from the next message of an open socket on', async (t) =
   );
   keyveil.setPolicy(sessionPolicy(CREDENTIALS));
   client.close();
+});
+
+/** A credential that covers the host, at a version; and one that does not. */
+const versioned = (secretVersion: number, other = 1): SessionPolicy =>
+  sessionPolicy([
+    { placeholder: PLACEHOLDER, value: `value-of-version-${secretVersion}`, secretVersion, hosts: ['body.test'] },
+    { placeholder: placeholderOf('H'), value: `other-of-version-${other}`, secretVersion: other, hosts: ['head.test'] },
+  ]);
+const valueAt = (version: number): string => `value-of-version-${version}`;
+
+test('a value that was sent stays veiled whatever is rotated afterwards, and however often', async (t) => {
+  keyveil.setPolicy(versioned(1));
+  const { client, peer } = await openPair(t, 'body.test');
+  const { seen, reach } = record(peer);
+  const { seen: back, reach: reachBack } = record(client);
+  let sent = 0;
+  let echoes = 0;
+  const say = async (text: string): Promise<void> => {
+    client.send(text);
+    await reach((sent += 1));
+  };
+  const echo = async (version: number): Promise<string> => {
+    peer.send(`you said ${valueAt(version)}`);
+    await reachBack((echoes += 1));
+    return (back.at(-1) as Message).text;
+  };
+  await say(PLACEHOLDER);
+  keyveil.setPolicy(versioned(2));
+  t.equal(await echo(1), `you said ${PLACEHOLDER}`, 'after its own rotation');
+  for (let other = 2; other < 40; other += 1) {
+    keyveil.setPolicy(versioned(2, other));
+    await say('ping');
+    t.equal(await echo(1), `you said ${PLACEHOLDER}`, `after rotation ${other} of another credential`);
+  }
+  for (let version = 3; version < 60; version += 1) {
+    keyveil.setPolicy(versioned(version));
+    await say(version === 30 ? PLACEHOLDER : 'ping, and no placeholder');
+    t.equal(await echo(1), `you said ${PLACEHOLDER}`, `after its rotation to version ${version}`);
+    if (version >= 30) t.equal(await echo(30), `you said ${PLACEHOLDER}`, 'and another that was sent');
+  }
+  t.same(
+    seen.map((message) => (message as Message).text).filter((text) => !text.startsWith('ping')),
+    [valueAt(1), valueAt(30)],
+  );
+  keyveil.setPolicy(sessionPolicy(CREDENTIALS));
+  client.close();
+});
+
+test('a message of the server that began before a rotation is looked at with the new value too', async (t) => {
+  keyveil.setPolicy(versioned(1));
+  const { client, peer } = await openPair(t, 'body.test');
+  const { reach } = record(peer);
+  const { seen: back, reach: reachBack } = record(client);
+  peer.send(`begun ${'-'.repeat(2000)} ${valueAt(1)}`, { fin: false });
+  client.send('the fragment has come');
+  await reach(1);
+  for (const version of [2, 3]) {
+    keyveil.setPolicy(versioned(version));
+    client.send(PLACEHOLDER);
+    await reach(version);
+    peer.send(` and ${valueAt(version)} after ${valueAt(version - 1)}`, { fin: version === 3 });
+  }
+  await reachBack(1);
+  const P = PLACEHOLDER;
+  t.equal((back[0] as Message).text, `begun ${'-'.repeat(2000)} ${P} and ${P} after ${P} and ${P} after ${P}`);
+  keyveil.setPolicy(sessionPolicy(CREDENTIALS));
+  client.close();
+});
+
+test('more values than can be looked for are not sent: the socket is closed with 1013', async (t) => {
+  keyveil.setPolicy(versioned(1));
+  const { client, peer } = await openPair(t, 'body.test');
+  const { seen, reach } = record(peer);
+  const closed = once(client, 'close');
+  const row = keyveil.nextEvent();
+  for (let version = 1; version <= VEILS_PER_CONNECTION_MAX; version += 1) {
+    keyveil.setPolicy(versioned(version));
+    client.send(PLACEHOLDER);
+    await reach(version);
+  }
+  keyveil.setPolicy(versioned(VEILS_PER_CONNECTION_MAX + 1));
+  client.send(PLACEHOLDER);
+  t.equal((await closed)[0], 1013);
+  t.match(await row, { outcome: 'failed', reason: 'overloaded' });
+  t.equal(seen.length, VEILS_PER_CONNECTION_MAX);
+  keyveil.setPolicy(sessionPolicy(CREDENTIALS));
 });
 
 test('a value that cannot be opened closes the socket with 1008, and the message goes nowhere', async (t) => {

@@ -4,6 +4,8 @@ import { test } from 'tap';
 import type { MissRecord } from '../../../model/audit.ts';
 import { compileSwapPlan, type SwapPlan } from '../../../proxy/swap/plan.ts';
 import { FrameParser, OPCODE, writeFrame } from '../../../proxy/swap/websocket-frames.ts';
+import { WEBSOCKET_STEP_FRAMES } from '../../../model/limits.ts';
+import { rewriteFrames } from '../../support/frames.ts';
 import { createWebSocketSwap } from '../../../proxy/swap/websocket-swap.ts';
 import { placeholderOf, sessionPolicy, type CredentialInput } from '../../support/policies.ts';
 import { createBench, cut } from './body-support.ts';
@@ -57,8 +59,9 @@ function faultOf(closeCode: number): Error {
 
 async function swapped(plan: SwapPlan | null, chunks: readonly Buffer[]): Promise<Buffer> {
   const swap = createWebSocketSwap({ currentPlan: () => Promise.resolve(plan) });
-  const sent = await Promise.all(chunks.map((chunk) => swap.push(Buffer.from(chunk))));
-  return Buffer.concat(sent.flat());
+  const sent: Buffer[] = [];
+  for (const chunk of chunks) sent.push(...(await rewriteFrames(swap, chunk)));
+  return Buffer.concat(sent);
 }
 
 test('frames of every length are written in the shortest way and read again, however they are cut', async (t) => {
@@ -108,10 +111,9 @@ test('malformed frames are refused with their close code', async (t) => {
   t.throws(() => readFrames(server, false), faultOf(1002), 'a mask where there must be none');
 });
 
-test('after a fault nothing more is taken', async (t) => {
+test('a fault is told before any plan is asked for', async (t) => {
   const swap = createWebSocketSwap({ currentPlan: () => Promise.resolve(null) });
-  await t.rejects(swap.push(Buffer.from([0xff, 0xff])), faultOf(1002));
-  await t.rejects(swap.push(frame(text, 'x')), faultOf(1002));
+  await t.rejects(rewriteFrames(swap, Buffer.from([0xff, 0xff])), faultOf(1002));
 });
 
 test('messages are swapped, fragments and control frames keep their places', async (t) => {
@@ -167,16 +169,28 @@ test('a text message that is JSON gets the value escaped, any other message gets
   ]);
 });
 
-test('the plan is asked for each message', async (t) => {
-  const plans = [
-    planOf({ placeholder: ONE, value: 'first' }),
-    null,
-    planOf({ placeholder: ONE, value: 'x', body: false }),
+test('the plan is asked for when bytes have come that begin a message, and once for all that have', async (t) => {
+  const first = planOf({ placeholder: ONE, value: 'first' });
+  const plans = [first, null, planOf({ placeholder: ONE, value: 'x', body: false })];
+  const swap = createWebSocketSwap({ currentPlan: () => plans.shift() as SwapPlan | null });
+  const inputs = [
+    [frame(text, ONE, false)],
+    [frame(ping, 'p')],
+    [frame(continuation, ONE)],
+    [frame(text, ONE), frame(text, ONE)],
+    [frame(text, ONE)],
   ];
-  const swap = createWebSocketSwap({ currentPlan: () => Promise.resolve(plans.shift() as SwapPlan | null) });
-  const bytes = Buffer.concat([frame(text, ONE, false), frame(continuation, ONE), frame(text, ONE), frame(text, ONE)]);
-  t.same(messagesOf(readFrames(Buffer.concat(await swap.push(bytes)))), [
+  const sent: Buffer[] = [];
+  const open: boolean[] = [];
+  for (const input of inputs) {
+    sent.push(...(await rewriteFrames(swap, Buffer.concat(input))));
+    open.push(swap.openPlan() === first);
+  }
+  t.same(open, [true, true, false, false, false], 'what a message may still be given is told while it is under way');
+  t.same(messagesOf(readFrames(Buffer.concat(sent))), [
+    [ping, true, 'p'],
     [text, true, 'firstfirst'],
+    [text, true, ONE],
     [text, true, ONE],
     [text, true, ONE],
   ]);
@@ -187,6 +201,30 @@ test('the plan is asked for each message', async (t) => {
     swap.misses().map(({ location, reason }: MissRecord) => [location, reason]),
     [['websocket', 'location_disabled']],
   );
+});
+
+test('very many messages are gone through a few at a time, each step with the plan of its moment', async (t) => {
+  const values = ['one', 'two', 'three', 'four'];
+  let asked = 0;
+  const swap = createWebSocketSwap({
+    currentPlan: () => planOf({ placeholder: ONE, value: values[asked++ % values.length] as string }),
+  });
+  const COUNT = 1000;
+  swap.take(Buffer.concat(Array.from({ length: COUNT }, () => frame(text, ONE))));
+  const sizes: number[] = [];
+  const texts = new Set<string>();
+  while (!swap.isDone) {
+    const frames = await swap.step();
+    sizes.push(frames.length);
+    for (const [, , payload] of readFrames(Buffer.concat(frames))) texts.add(String(payload));
+  }
+  t.equal(
+    sizes.reduce((sum, size) => sum + size, 0),
+    COUNT,
+  );
+  t.ok(Math.max(...sizes) <= WEBSOCKET_STEP_FRAMES, `at most ${Math.max(...sizes)}`);
+  t.ok(asked >= COUNT / WEBSOCKET_STEP_FRAMES, `asked ${asked} times`);
+  t.same([...texts].sort(), [...values].sort());
 });
 
 test('a value that can not be opened, or that makes a message grow too much, ends the connection', async (t) => {
@@ -214,13 +252,13 @@ test('a long frame is kept whole while there is memory for it, and else goes on 
     });
     const sent: Buffer[] = [];
     for (const chunk of cut(frame(text, payload), 40_000)) {
-      sent.push(...(await swap.push(Buffer.from(chunk))));
+      sent.push(...(await rewriteFrames(swap, chunk)));
       t.ok(resources.usage().memoryBytes === (isWhole && sent.length === 0 ? payload.length : 0));
     }
     const frames = readFrames(Buffer.concat(sent));
     t.equal(frames.length === 1, isWhole);
     t.same(messagesOf(frames), [[text, true, expected]]);
-    await swap.push(frame(text, 'x'.repeat(1000)).subarray(0, 100));
+    await rewriteFrames(swap, frame(text, 'x'.repeat(1000)).subarray(0, 100));
     swap.dispose();
     swap.dispose();
     t.equal(resources.usage().memoryBytes, 0);

@@ -3,6 +3,8 @@ import fc from 'fast-check';
 import { FrameParser, isControl, OPCODE, writeFrame } from '../../../proxy/swap/websocket-frames.ts';
 import { type HitCounts, recordsOf, VeilScanner } from '../../../proxy/veil/scanner.ts';
 import type { Veil } from '../../../proxy/veil/veil.ts';
+import type { FrameRewriter } from '../../../proxy/swap/websocket-steps.ts';
+import { rewriteFrames } from '../../support/frames.ts';
 import { createWebSocketVeil } from '../../../proxy/veil/websocket-veil.ts';
 import { echoCase } from './arbitraries.ts';
 import { credentialsOf, cut, veilOf } from './echoes.ts';
@@ -67,12 +69,9 @@ export function readMessages(bytes: Buffer): string[] {
   return result;
 }
 
-export async function pushAll(
-  veil: { push(bytes: Buffer): Promise<Buffer[]> },
-  chunks: readonly Buffer[],
-): Promise<Buffer> {
+export async function pushAll(veil: FrameRewriter, chunks: readonly Buffer[]): Promise<Buffer> {
   const out: Buffer[] = [];
-  for (const chunk of chunks) out.push(...(await veil.push(Buffer.from(chunk))));
+  for (const chunk of chunks) out.push(...(await rewriteFrames(veil, chunk)));
   return Buffer.concat(out);
 }
 

@@ -4,6 +4,7 @@ import { OPCODE, WebSocketFault, writeFrame } from '../../../proxy/swap/websocke
 import { CORPUS } from '../../fuzz/veil-corpus.ts';
 import { createWebSocketVeil } from '../../../proxy/veil/websocket-veil.ts';
 import { compileVeil } from '../../../proxy/veil/compile.ts';
+import { rewriteFrames } from '../../support/frames.ts';
 import { sessionPolicy } from '../../support/policies.ts';
 import { cut, oneByteEach, PLACEHOLDER, textForms, VALUE, veilOf } from './echoes.ts';
 import { frame, pushAll, readMessages, webSocketProperty } from './properties.ts';
@@ -36,37 +37,68 @@ void t.test('messages are veiled in every form, whole, fragmented and one byte a
   }
 });
 
-void t.test('the policy is asked anew for each message, and without a veil it passes as it came', async (t) => {
-  const answers = [
-    [veilOf('first-value')],
-    [veilOf('second-value')],
-    [],
-    [veilOf('second-value'), veilOf('first-value')],
-  ];
-  let asked = 0;
-  const veil = createWebSocketVeil({ currentVeils: async () => answers[asked++] ?? [] });
-  const text = 'first-value second-value';
-  const fragments = [frame(OPCODE.text, 'first-', false), frame(OPCODE.continuation, 'value second-value')];
-  const bytes = [...fragments, frame(OPCODE.text, text), ...fragments].map((piece) => Buffer.from(piece));
-  const out = await pushAll(veil, bytes);
-  t.strictSame(readMessages(out), [`1:${PLACEHOLDER} second-value`, `1:first-value ${PLACEHOLDER}`, `1:${text}`]);
-  t.ok(out.includes(Buffer.concat(fragments)), 'with its own fragments');
-  t.equal(asked, 3);
-  t.strictSame(veil.veils(), [{ credentialId: 'vcrd_1', count: 2 }]);
-  const both = await pushAll(veil, [Buffer.from(fragments[0] as Buffer), Buffer.from(fragments[1] as Buffer)]);
-  t.strictSame(readMessages(both), [`1:${PLACEHOLDER} ${PLACEHOLDER}`], 'several veils, one after the other');
-});
+void t.test(
+  'the veils of the moment count, also in the middle of a message; without one it passes as it came',
+  async (t) => {
+    const [first, second] = [veilOf('first-value'), veilOf('second-value')];
+    const text = 'first-value second-value';
+    const space = ' '.repeat(400);
+    const fragments = [frame(OPCODE.text, `${text}${space}fir`, false), frame(OPCODE.continuation, `st-value ${text}`)];
+    const through = async (...lists: (readonly (typeof first)[])[]): Promise<readonly [string, number]> => {
+      let asked = 0;
+      const veil = createWebSocketVeil({ currentVeils: () => lists[asked++] ?? [] });
+      const out = await pushAll(veil, fragments);
+      t.equal(asked, 2, 'asked when bytes have come');
+      if (lists.length === 0) t.ok(out.equals(Buffer.concat(fragments)), 'with its own fragments');
+      return [readMessages(out).join(), veil.veils()[0]?.count ?? 0];
+    };
+    const P = PLACEHOLDER;
+    t.strictSame(await through(), [`1:${text}${space}first-value ${text}`, 0]);
+    t.strictSame(await through([first], [first]), [`1:${P} second-value${space}${P} ${P} second-value`, 3]);
+    const both = [second, first];
+    t.strictSame(await through(both, both), [`1:${P} ${P}${space}${P} ${P} ${P}`, 5], 'one after the other');
+    t.strictSame(
+      await through([first], both),
+      [`1:${P} second-value${space}${P} ${P} ${P}`, 4],
+      'a rotation in between',
+    );
+    t.strictSame(await through([first], []), [`1:${P} second-value${space}${P} ${P} second-value`, 3], 'none is lost');
+  },
+);
+
+void t.test(
+  'what comes together is looked at with veils that were asked for once, whether at hand or not',
+  async (t) => {
+    for (const isLate of [false, true]) {
+      let asked = 0;
+      const veil = createWebSocketVeil({
+        currentVeils: () => {
+          asked += 1;
+          return isLate ? Promise.resolve([veilOf(VALUE)]) : [veilOf(VALUE)];
+        },
+      });
+      const messages = [frame(OPCODE.text, VALUE), frame(OPCODE.ping, VALUE), frame(OPCODE.text, 'x')];
+      const out = await pushAll(veil, [Buffer.concat([...messages, ...messages])]);
+      const each = [`1:${PLACEHOLDER}`, `9:${'*'.repeat(Buffer.byteLength(VALUE))}`, '1:x'];
+      t.strictSame(readMessages(out), [...each, ...each]);
+      t.equal(asked, 1);
+    }
+  },
+);
 
 void t.test('malformed frames, a policy that cannot be read, and values that cannot be opened are told', async (t) => {
   const masked = writeFrame({ opcode: OPCODE.text, fin: true, isMasked: true, payload: [Buffer.from('x')] });
-  await t.rejects(createWebSocketVeil({ currentVeils: async () => [veilOf(VALUE)] }).push(masked), WebSocketFault);
+  await t.rejects(
+    rewriteFrames(createWebSocketVeil({ currentVeils: async () => [veilOf(VALUE)] }), masked),
+    WebSocketFault,
+  );
   const failing = createWebSocketVeil({ currentVeils: () => Promise.reject(new Error('no store')) });
-  await t.rejects(failing.push(frame(OPCODE.text, 'x')), { message: 'no store' });
+  await t.rejects(rewriteFrames(failing, frame(OPCODE.text, 'x')), { message: 'no store' });
   const policy = sessionPolicy([{ value: null, placeholder: PLACEHOLDER }]);
   const blind = createWebSocketVeil({
     currentVeils: async () => [compileVeil(policy, 'api.test')].filter((each) => each !== null),
   });
-  t.strictSame(readMessages(await pushAll(blind, [frame(OPCODE.text, 'x')])), ['1:x']);
+  t.strictSame(readMessages(await pushAll(blind, [frame(OPCODE.text, 'long enough')])), ['1:long enough']);
   t.equal(blind.impossible(), true);
 });
 
@@ -78,7 +110,7 @@ void t.test('fragments are the same for right and wrong guesses of every length'
     const message = Buffer.from(`${'-'.repeat(400)}${guess}`);
     const result: string[] = [];
     for (const chunk of cut(frame(OPCODE.text, message), 100, 395, 404)) {
-      const frames = await veil.push(chunk);
+      const frames = await rewriteFrames(veil, chunk);
       result.push(frames.map(({ length }) => length).join());
     }
     return result.join(' ');

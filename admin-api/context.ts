@@ -3,6 +3,7 @@ import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fasti
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { AdminScope } from '../model/admin-token.ts';
+import type { AdminConnections } from './connections.ts';
 import type { AuditLog, CaControl, CaExport, Clock, ControlStore, Logger, SessionSettings } from '../model/ports.ts';
 
 /** Fastify with zod schemas. */
@@ -79,10 +80,16 @@ export interface AdminServerOptions {
   readonly auditPollMs?: number;
   /** How often a quiet live audit stream sends a comment and checks its token, milliseconds; default 15,000. */
   readonly auditHeartbeatMs?: number;
+  /** Connections at once, those of live audit streams apart; default 256. */
+  readonly connectionsMax?: number;
+  /** What a connection has for a request's head, milliseconds; default 10,000. */
+  readonly headTimeoutMs?: number;
 }
 
 /** What a route is given besides the options. */
 export interface AdminContext extends AdminServerOptions {
+  /** Null on the Unix socket, which only the daemon's user can open. */
+  readonly connections: AdminConnections | null;
   /** Aborts when the server begins to close; ends streams. */
   readonly closing: AbortSignal;
   /** Notes a successful write in the audit log. */

@@ -9,11 +9,18 @@ import {
 import { serializerCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import { KeyveilError } from '../model/errors.ts';
 import { createId } from '../model/ids.ts';
-import { ADMIN_BODY_BYTES_MAX, ADMIN_HEADER_BYTES_MAX, ADMIN_REQUEST_TIMEOUT_MS } from '../model/limits.ts';
+import {
+  ADMIN_BODY_BYTES_MAX,
+  ADMIN_CONNECTIONS_MAX,
+  ADMIN_HEADER_BYTES_MAX,
+  ADMIN_LINGER_MS,
+} from '../model/limits.ts';
 import { createMethodTable } from './allowed-methods.ts';
 import { hasToken, identify, requireScope, unauthenticated } from './auth.ts';
+import { AdminConnections } from './connections.ts';
 import { ADMIN_ONLY, type AdminApp, type AdminContext, type AdminServerOptions } from './context.ts';
 import { errorHeaders, logFailure, rawErrorResponse, toEnvelope, toKeyveilError } from './errors.ts';
+import { createAdminHttpServer } from './http-server.ts';
 import { createHostCheck } from './host-check.ts';
 import { parseJsonBody } from './json-body.ts';
 import { createLoginLimiter } from './login-limiter.ts';
@@ -37,16 +44,15 @@ const SCHEMA_CONTROLLER = {
   compilersFactory: { buildValidator: () => validatorCompiler, buildSerializer: () => serializerCompiler },
 } as unknown as NonNullable<FastifyServerOptions['schemaController']>;
 
-function createFastify(options: AdminServerOptions) {
+function createFastify(options: AdminServerOptions, connections: AdminConnections | null) {
   const { clock, logger } = options;
   return fastify({
     // The project's own logger has closed fields; Fastify's would log objects.
     logger: false,
     schemaController: SCHEMA_CONTROLLER,
-    ...(options.tls === undefined ? {} : { https: { ...options.tls, minVersion: 'TLSv1.2' as const } }),
-    http: { maxHeaderSize: ADMIN_HEADER_BYTES_MAX },
+    // One for each address that a name such as localhost has.
+    serverFactory: (handler) => createAdminHttpServer(handler, options, connections),
     bodyLimit: ADMIN_BODY_BYTES_MAX,
-    requestTimeout: ADMIN_REQUEST_TIMEOUT_MS,
     requestIdHeader: false,
     genReqId: () => createId('request', clock.now()),
     return503OnClosing: false,
@@ -57,7 +63,11 @@ function createFastify(options: AdminServerOptions) {
     },
     clientErrorHandler(error, socket) {
       if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
-      else socket.end(rawErrorResponse(error, clock));
+      else {
+        socket.end(rawErrorResponse(error, clock));
+        // Who does not close the other half would keep the connection.
+        setTimeout(() => socket.destroy(), ADMIN_LINGER_MS).unref();
+      }
       logger.debug({ code: error.code ?? 'unknown' }, 'admin connection sent no valid request');
     },
   }).withTypeProvider<ZodTypeProvider>();
@@ -88,6 +98,7 @@ function addGate(app: AdminApp, context: AdminContext): void {
     if (identity !== null) {
       request.identity = identity;
       requireScope(identity, access);
+      context.connections?.hold(request.raw.socket, reply.raw);
       return;
     }
     const waitSeconds = hasToken(request.headers) ? limiter.noteFailure(request.ip) : 0;
@@ -138,10 +149,13 @@ function addRequestLog(app: AdminApp, context: AdminContext): void {
   });
 }
 
-function createContext(options: AdminServerOptions, closing: AbortSignal): AdminContext {
+function createContext(
+  options: AdminServerOptions,
+  parts: Pick<AdminContext, 'closing' | 'connections'>,
+): AdminContext {
   return {
     ...options,
-    closing,
+    ...parts,
     identify: (request) => identify(request.headers, options),
     recordWrite(request, write) {
       const now = options.clock.now();
@@ -175,8 +189,10 @@ function registerRoutes(scope: AdminApp, context: AdminContext): void {
  */
 export function createAdminServer(options: AdminServerOptions): FastifyInstance {
   const closing = new AbortController();
-  const context = createContext(options, closing.signal);
-  const app = createFastify(options) as unknown as AdminApp;
+  const connections =
+    options.trust === 'tcp' ? new AdminConnections(options.connectionsMax ?? ADMIN_CONNECTIONS_MAX) : null;
+  const context = createContext(options, { closing: closing.signal, connections });
+  const app = createFastify(options, connections) as unknown as AdminApp;
   app.setValidatorCompiler(validatorCompiler as Parameters<AdminApp['setValidatorCompiler']>[0]);
   app.setSerializerCompiler(serializerCompiler);
   app.addHook('preClose', async () => closing.abort());

@@ -5,6 +5,7 @@ import { forgetSecretVariables, loadConfig } from '../daemon/config.ts';
 import { SETTINGS } from '../daemon/config-schema.ts';
 import { flagOf } from '../daemon/config-setting.ts';
 import { keepInspectorShut, keepMemoryOutOfCores } from '../daemon/core-dumps.ts';
+import { warnOfFewDescriptors } from '../daemon/descriptors.ts';
 import type { Daemon } from '../daemon/daemon.ts';
 import type { Logger } from '../model/ports.ts';
 import type { Command, CommandFlag, Invocation } from './command.ts';
@@ -109,7 +110,7 @@ async function run(invocation: Invocation): Promise<number> {
     await runWorker(config, logger);
     return 0;
   }
-  for (const warning of coreWarnings) logger.warn({}, warning);
+  for (const warning of [...coreWarnings, warnOfFewDescriptors()]) if (warning !== null) logger.warn({}, warning);
   const daemon = await startDaemon(config, { logger });
   const { proxyAddress, adminAddress, socketPath } = daemon;
   logger.info({ address: proxyAddress.address, port: proxyAddress.port }, 'The proxy listens');

@@ -26,6 +26,17 @@ export const ADMIN_FAILED_LOGINS_PER_MINUTE_MAX = 30;
 export const ADMIN_HEADER_BYTES_MAX = 16 * KIB;
 export const ADMIN_REQUEST_TIMEOUT_MS = 60_000;
 export const AUDIT_STREAMS_MAX = 64;
+/** How long a connection to the admin API stays open between requests. */
+export const ADMIN_KEEP_ALIVE_MS = 72_000;
+/** Connections to the admin port, those of live audit streams apart. */
+export const ADMIN_CONNECTIONS_MAX = 256;
+/** What a connection to the admin port has for a request's head, and before that for a TLS handshake. */
+export const ADMIN_HEAD_TIMEOUT_MS = 10_000;
+export const ADMIN_HEAD_CHECK_INTERVAL_MS = 1_000;
+/** What a client of the admin API has to leave in after an answer to what was no request. */
+export const ADMIN_LINGER_MS = 1_000;
+/** File descriptors for what is no connection: databases, the spool, the runtime's own. */
+export const DESCRIPTORS_BESIDE_CONNECTIONS = 256;
 
 // Data plane: sizes
 export const HEADER_BLOCK_BYTES_MAX = 64 * KIB;

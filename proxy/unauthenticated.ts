@@ -1,7 +1,7 @@
 // Connections that have not shown a session yet: few, and for a short time.
 import type { Socket } from 'node:net';
 import { KeyveilError } from '../model/errors.ts';
-import { Holders } from './holders.ts';
+import { Holders } from '../model/holders.ts';
 import { LINGER_OVERLOADED_MS } from '../model/limits.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { RefusedLogins, type RefusedRequest } from './refused-logins.ts';

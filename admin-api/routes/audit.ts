@@ -88,6 +88,7 @@ function registerAuditStream(app: AdminApp, context: AdminContext): void {
       const stream = Readable.from(streamAudit(options));
       const unwatch = watchAdmission(options, () => reply.raw.destroy());
       openStreams += 1;
+      context.connections?.setApart(request.raw.socket, reply.raw);
       stream.once('close', () => (openStreams -= 1));
       reply.raw.once('close', () => {
         unwatch();

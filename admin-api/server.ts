@@ -50,7 +50,8 @@ function createFastify(options: AdminServerOptions, connections: AdminConnection
     // The project's own logger has closed fields; Fastify's would log objects.
     logger: false,
     schemaController: SCHEMA_CONTROLLER,
-    // One for each address that a name such as localhost has.
+    // The factory makes the servers, one for each address of a name such as localhost; this tells how to name them.
+    ...(options.tls === undefined ? {} : { https: options.tls }),
     serverFactory: (handler) => createAdminHttpServer(handler, options, connections),
     bodyLimit: ADMIN_BODY_BYTES_MAX,
     requestIdHeader: false,

@@ -1,4 +1,5 @@
 // The record of one request, filled in on its way and handed to the audit log exactly once.
+import { performance } from 'node:perf_hooks';
 import { createId } from '../model/ids.ts';
 import { AUDIT_TEXT_CHARACTERS_MAX } from '../model/limits.ts';
 import type { AuditEvent, AuditOutcome, AuditReason, MissRecord, SwapRecord, VeilRecord } from '../model/audit.ts';
@@ -53,6 +54,8 @@ export class AuditTrail {
   readonly #start: TrailStart;
   readonly #ports: TrailPorts;
   readonly #createdAt: number;
+  /** Monotonic: the clock may be set meanwhile. */
+  readonly #startedAt = performance.now();
 
   constructor(start: TrailStart, ports: TrailPorts) {
     this.#start = start;
@@ -80,7 +83,7 @@ export class AuditTrail {
   finish(outcome: AuditOutcome, reason: AuditReason | null): void {
     if (this.#finished) return;
     this.#finished = true;
-    const { audit, metrics, clock } = this.#ports;
+    const { audit, metrics } = this.#ports;
     const start = this.#start;
     audit.record({
       id: createId('auditEvent', this.#createdAt),
@@ -95,8 +98,7 @@ export class AuditTrail {
       status: this.status,
       outcome,
       reason: reason ?? this.note,
-      // The clock may have been set back meanwhile.
-      durationMs: Math.max(0, clock.now() - this.#createdAt),
+      durationMs: this.#durationMs(),
       requestBytes: this.requestBytes,
       responseBytes: this.responseBytes,
       swaps: this.swaps,
@@ -111,8 +113,12 @@ export class AuditTrail {
     for (const veil of this.veils) metrics.veil(veil.count);
   }
 
+  #durationMs(): number {
+    return Math.round(performance.now() - this.#startedAt);
+  }
+
   #log(outcome: AuditOutcome, reason: AuditReason | null): void {
-    const { logger, clock } = this.#ports;
+    const { logger } = this.#ports;
     if (logger.debugIsOn !== true) return;
     const { sessionId, method, host, port } = this.#start;
     const because = reason ?? this.note;
@@ -125,7 +131,7 @@ export class AuditTrail {
         ...(this.status === null ? {} : { status: this.status }),
         outcome,
         ...(because === null ? {} : { reason: because }),
-        durationMs: clock.now() - this.#createdAt,
+        durationMs: this.#durationMs(),
       },
       'Request',
     );

@@ -352,8 +352,11 @@ async function meet(t: Test, fault: Fault, way: { version: Version; upstream: Up
   }
   if (behaviour === null) await server.listen();
   become(server, HEALTHY[way.upstream]);
+  const next = keyveil.nextEvent();
   const again = await ask(way.version);
   t.equal(again?.body.toString(), 'ok', `${name}: the next request is served`);
+  // The client may have the whole answer before its end is recorded.
+  t.match(await next, { outcome: 'forwarded', status: 200 }, name);
 }
 
 for (const [version, upstream, faults] of [

@@ -17,6 +17,8 @@ export interface BodyPlan {
   readonly sameLength: boolean;
   /** It has a coding that can't be undone, and is searched as it is: a name such as `none` or `utf-8` hides nothing. */
   readonly isOpaque: boolean;
+  /** What the fields say of the body may be said of more than what comes: of the whole, of which this is a part or nothing. */
+  readonly isPart: boolean;
 }
 
 export interface PlanOptions {
@@ -26,6 +28,7 @@ export interface PlanOptions {
 }
 
 const CODING_FIELDS: ReadonlySet<string> = new Set(['content-encoding']);
+const LENGTH_FIELD: ReadonlySet<string> = new Set(['content-length']);
 const LENGTH_AND_CODING_FIELDS: ReadonlySet<string> = new Set(['content-encoding', 'content-length']);
 
 /** Types whose messages begin with a flag and a length, as gRPC's do; Connect's streams look the same. */
@@ -43,15 +46,15 @@ export function planBody(head: ResponseHead, options: PlanOptions): BodyPlan {
   const isPart = status === 206;
   const isOpaque = coding === 'unsupported' || (isPart && coding !== null);
   if (options.method === 'HEAD' || status === 204 || status === 304 || body.kind === 'none') {
-    return { mode: 'none', coding: isOpaque ? null : coding, sameLength: false, isOpaque: false };
+    return { mode: 'none', coding: isOpaque ? null : coding, sameLength: false, isOpaque: false, isPart: true };
   }
-  if (isOpaque) return { mode: 'stream', coding: null, sameLength: true, isOpaque };
+  if (isOpaque) return { mode: 'stream', coding: null, sameLength: true, isOpaque, isPart };
   const isLengthFramed = bodyClassOf(headers) === 'binary';
   if (body.kind === 'length' && body.bytes <= options.bufferBytes) {
-    return { mode: 'whole', coding, sameLength: isPart || isLengthFramed, isOpaque };
+    return { mode: 'whole', coding, sameLength: isPart || isLengthFramed, isOpaque, isPart };
   }
   const keepsLength = body.kind === 'length' && coding === null;
-  return { mode: 'stream', coding, sameLength: isPart || isLengthFramed || keepsLength, isOpaque };
+  return { mode: 'stream', coding, sameLength: isPart || isLengthFramed || keepsLength, isOpaque, isPart };
 }
 
 /** What ends in a body of this type, so that nothing before it may be held back. */
@@ -77,9 +80,28 @@ export function streamedHead(head: ResponseHead, plan: BodyPlan): ResponseHead {
   return plan.coding === null ? { ...head, headers } : { ...decodedHead(head), body: { kind: 'stream' } };
 }
 
-/** The head of a response without a body: what it would be with one. */
+/**
+ * The head of a response without a body: what it would be with one. Its digests are gone: they are of a body that would
+ * have been looked into, and of one that holds a value they would let a guess of it be confirmed.
+ */
 export function bodilessHead(head: ResponseHead, plan: BodyPlan): ResponseHead {
-  return plan.coding === null ? head : decodedHead(head);
+  if (plan.coding !== null) return decodedHead(head);
+  const headers = withoutBodyDigests(head.headers);
+  return headers === head.headers ? head : { ...head, headers };
+}
+
+/** The head of an unchanged body. The digests of a part may be of the whole, with values that stand in the other parts. */
+export function keptHead(head: ResponseHead, isPart: boolean): ResponseHead {
+  return isPart ? { ...head, headers: withoutBodyDigests(head.headers) } : head;
+}
+
+/**
+ * An interim head, or that of a switch of protocols, has no body: what describes one is of a later answer, and a length is
+ * not allowed in it (RFC 9110 section 8.6), where nobody would check that it is one.
+ */
+export function interimHead<T extends { readonly headers: RawHeaders }>(head: T): T {
+  const headers = withoutHeaders(withoutBodyDigests(head.headers), LENGTH_FIELD);
+  return headers === head.headers ? head : { ...head, headers };
 }
 
 function decodedHead(head: ResponseHead): ResponseHead {

@@ -7,7 +7,8 @@ import type { ContentCoding } from '../swap/content-coding.ts';
 import { createDecoder, type Decoder } from '../swap/decoder.ts';
 import { withoutBodyDigests } from '../swap/digests.ts';
 import { type BoundaryFinder, GrpcBoundaries, NO_BOUNDARIES } from './boundaries.ts';
-import { type BodyPlan, bodilessHead, boundariesOf, planBody, rewrittenHead, streamedHead } from './response-plan.ts';
+import * as heads from './response-plan.ts';
+import { type BodyPlan, boundariesOf, planBody } from './response-plan.ts';
 import { type HitCounts, recordsOf, VeilScanner } from './scanner.ts';
 import { veilHead, type VeilableHead, veilHeaders } from './veil-headers.ts';
 import type { Veil } from './veil.ts';
@@ -54,7 +55,7 @@ export function createResponseVeil(options: ResponseVeilOptions): ResponseVeil {
   return new StreamingVeil(options);
 }
 
-const NO_PLAN: BodyPlan = { mode: 'none', coding: null, sameLength: false, isOpaque: false };
+const NO_PLAN: BodyPlan = { mode: 'none', coding: null, sameLength: false, isOpaque: false, isPart: false };
 
 class StreamingVeil implements ResponseVeil {
   readonly #options: ResponseVeilOptions;
@@ -86,7 +87,7 @@ class StreamingVeil implements ResponseVeil {
   }
 
   veilHead<T extends VeilableHead>(head: T): T {
-    return veilHead(this.#options.veil, head, this.#counts);
+    return heads.interimHead(veilHead(this.#options.veil, head, this.#counts));
   }
 
   head(head: ResponseHead): void {
@@ -95,7 +96,7 @@ class StreamingVeil implements ResponseVeil {
     this.#plan = planBody(head, this.#options);
     const veiled = veilHead(veil, head, this.#counts);
     if (this.#plan.isOpaque) this.#impossible = true;
-    if (this.#plan.mode === 'none') downstream.head(bodilessHead(veiled, this.#plan));
+    if (this.#plan.mode === 'none') downstream.head(heads.bodilessHead(veiled, this.#plan));
     else {
       this.#head = veiled;
       if (this.#plan.mode === 'stream') this.#startStream();
@@ -195,7 +196,7 @@ class StreamingVeil implements ResponseVeil {
     const { veil, downstream } = this.#options;
     this.#scanner = new VeilScanner(veil, { sameLength: this.#plan.sameLength, counts: this.#counts });
     this.#boundaries = boundariesOf(head.headers, veil.spansLines);
-    downstream.head(streamedHead(head, this.#plan));
+    downstream.head(heads.streamedHead(head, this.#plan));
   }
 
   /**
@@ -280,9 +281,9 @@ class StreamingVeil implements ResponseVeil {
     if (this.#plan.mode === 'whole') this.#sendWhole(this.#head as ResponseHead);
     else if (this.#plan.mode === 'stream') this.#look(false);
     const trailers = this.#trailers.length === 0 ? this.#trailers : veilHeaders(veil, this.#trailers, this.#counts);
-    const isChanged = this.#plan.coding !== null || this.#scanner.hits > 0;
+    const isOther = this.#plan.coding !== null || this.#plan.isPart || this.#scanner.hits > 0;
     this.destroy();
-    downstream.end(isChanged ? withoutBodyDigests(trailers) : trailers);
+    downstream.end(isOther ? withoutBodyDigests(trailers) : trailers);
   }
 
   #sendWhole(head: ResponseHead): void {
@@ -291,7 +292,8 @@ class StreamingVeil implements ResponseVeil {
     this.#scanner = new VeilScanner(this.#options.veil, { sameLength: this.#plan.sameLength, counts: this.#counts });
     const veiled = this.#scanner.whole(body);
     const isSame = this.#plan.coding === null && this.#scanner.hits === 0;
-    this.#options.downstream.head(isSame ? head : rewrittenHead(head, veiled.length));
+    const { isPart } = this.#plan;
+    this.#options.downstream.head(isSame ? heads.keptHead(head, isPart) : heads.rewrittenHead(head, veiled.length));
     this.#send(veiled);
   }
 }

@@ -184,6 +184,55 @@ void t.test('a response without a body has the head that it would have with one'
   t.equal(opaque.veil.impossible(), false);
 });
 
+void t.test('a digest of a body that was not looked into whole does not reach the client', async (t) => {
+  const digests = ['Content-MD5', 'a', 'Digest', 'b', 'Content-Digest', 'c', 'repr-digest', 'd'];
+  const body = Buffer.from('nothing to veil');
+  const length = { kind: 'length', bytes: body.length } as const;
+  const stream = { kind: 'stream' } as const;
+  const bodiless = [
+    ['HEAD', 200, length],
+    ['HEAD', 200, stream],
+    ['HEAD', 206, length],
+    ['GET', 304, { kind: 'none' }],
+    ['GET', 304, length],
+    ['PUT', 204, { kind: 'none' }],
+  ] as const;
+  const parts = [
+    ['GET', 206, length],
+    ['GET', 206, stream],
+    ['GET', 200, stream],
+  ] as const;
+  for (const [method, status, framing] of [...bodiless, ...parts]) {
+    for (const coding of [[], ['Content-Encoding', 'compress']]) {
+      const isBodiless = bodiless.some(([other, code]) => other === method && code === status);
+      const run = fixture(veilOf(VALUE), { method });
+      const headers = ['X-A', '1', ...digests, ...coding];
+      await send(run, headOf(headers, framing, status), {
+        chunks: isBodiless ? [] : [body],
+        trailers: [...digests, 'X-T', '1'],
+      });
+      const name = `${method} ${status} ${framing.kind} ${coding.join(': ')}`;
+      t.strictSame(run.client.received?.headers, ['X-A', '1', ...coding], name);
+      // What streams is known at its end; a part never is.
+      const isKnown = status === 200 && method === 'GET';
+      t.strictSame(run.client.trailers, isKnown ? [...digests, 'X-T', '1'] : ['X-T', '1'], `${name}: trailers`);
+      t.equal(run.client.body, isBodiless ? '' : body.toString(), name);
+    }
+  }
+});
+
+void t.test('an interim head, and that of a switch, says nothing of a body', (t) => {
+  const { veil } = fixture();
+  const fields = ['Content-Length', LATIN1, 'Repr-Digest', 'x', 'Link', `<${LATIN1}>`];
+  t.strictSame(veil.veilHead({ reason: LATIN1, headers: fields }), {
+    reason: PLACEHOLDER,
+    headers: ['Link', `<${PLACEHOLDER}>`],
+  });
+  const plain = { reason: 'Early Hints', headers: ['Link', '</a>'] };
+  t.equal(veil.veilHead(plain), plain, 'the very same head');
+  t.end();
+});
+
 void t.test(
   'field values, trailers and the reason phrase are veiled, fields whose name holds a value are dropped',
   async (t) => {

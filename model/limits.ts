@@ -46,6 +46,12 @@ export const PIPELINED_BYTES_MAX = 64 * KIB;
 export const REQUEST_TARGET_BYTES_MAX = 16 * KIB;
 export const RESPONSE_HEADER_BLOCK_BYTES_MAX = 256 * KIB;
 export const TRAILER_BLOCK_BYTES_MAX = 16 * KIB;
+/** All interim responses of one request together. */
+export const INTERIM_RESPONSES_BYTES_MAX = 256 * KIB;
+/** Interim responses that a client's HTTP/2 connection is given before it has sent the earlier ones. */
+export const INTERIM_UNSENT_BYTES_MAX = 64 * KIB;
+/** Fields of one header block towards an HTTP/2 client, with 32 bytes for each (RFC 9113 section 6.5.2). */
+export const HTTP2_CLIENT_HEADER_LIST_BYTES_MAX = 64 * KIB;
 /** What a client may send on one stream before anybody has read it; so much can a stalled upload hold. */
 export const HTTP2_CLIENT_STREAM_WINDOW_BYTES = 256 * KIB;
 /** The same on all streams of a client's connection together, before the runtime has taken it off the connection. */
@@ -134,6 +140,8 @@ export const WEBSOCKET_CLOSE_TIMEOUT_MS = 2_000;
 /** How often a client's HTTP/2 connection is looked at for a session that has died, and what a PING has to leave in. */
 export const HTTP2_READ_CHECK_MS = 1_000;
 export const HTTP2_DEAD_CHECK_MS = 100;
+/** How often an HTTP/2 connection that owes interim responses is looked at. */
+export const INTERIM_POLL_MS = 20;
 export const SESSION_WATCH_INTERVAL_MS = 250;
 export const DRAIN_DEFAULT_SECONDS = 20;
 

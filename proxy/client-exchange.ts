@@ -21,11 +21,14 @@ export interface ClientRequest {
 
 /** The answer's way back. `head`, `data`, `end` and `error` come from the sink that the pipeline fills. */
 export interface ClientReply extends ResponseSink {
-  /** Passes an interim response on; does nothing where the version has none. */
-  information(status: number, reason: string, headers: RawHeaders): void;
+  /**
+   * Passes an interim response on; does nothing where the version has none. False asks for no more until `onDrain`. Throws
+   * `upstream_protocol_error` for one that the version can't carry.
+   */
+  information(status: number, reason: string, headers: RawHeaders): boolean;
   /** True once a final head was sent: a refusal can't be told any more. */
   readonly started: boolean;
-  /** Called when `data` returned false and there is room again. */
+  /** Called when `data` or `information` returned false and there is room again. */
   onDrain: (() => void) | null;
   /** Called once, when the client has gone before the answer was complete. */
   onAbort: (() => void) | null;

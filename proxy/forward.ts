@@ -63,6 +63,8 @@ export class Forward implements UpstreamHandlers {
   /** The answer is an error of ours from now on; nothing of the upstream's follows. */
   #isFailed = false;
   #hasEnded = false;
+  /** The client has not read its interim responses, so the upstream was paused. */
+  #isHeldUp = false;
   #abortion: AbortController | null = null;
   pump: RequestPump | null = null;
   takeUpgrade: UpgradeTaker | null = null;
@@ -97,8 +99,9 @@ export class Forward implements UpstreamHandlers {
     };
     this.#sink = this.#toClient;
     reply.onDrain = () => {
-      if (this.#veil === null) this.#upstream?.resume();
+      if (this.#veil === null || this.#isHeldUp) this.#upstream?.resume();
       else this.#veil.drain();
+      this.#isHeldUp = false;
     };
     reply.onAbort = () => this.#abandon(options.tunnel.cutReason ?? 'client_aborted');
     reply.onFinish = () => this.#settle('forwarded', null);
@@ -166,7 +169,9 @@ export class Forward implements UpstreamHandlers {
   information(status: number, reason: string, headers: RawHeaders): void {
     this.#guard(() => {
       const head = this.veilHead({ reason, headers: endToEndResponseHeaders(headers) });
-      this.#options.exchange.reply.information(status, head.reason, head.headers);
+      if (this.#options.exchange.reply.information(status, head.reason, head.headers)) return;
+      this.#isHeldUp = true;
+      this.#upstream?.pause();
     });
   }
 

@@ -141,14 +141,17 @@ class Http1Reply implements ClientReply, Holder {
     return this.#response.headersSent;
   }
 
-  information(status: number, reason: string, headers: RawHeaders): void {
+  information(status: number, reason: string, headers: RawHeaders): boolean {
     // RFC 9110 section 15.2: an HTTP/1.0 client must not be sent an interim response.
-    if (this.#response.headersSent || this.#response.req.httpVersion === '1.0') return;
+    if (this.#response.headersSent || this.#response.req.httpVersion === '1.0') return true;
     let head = `HTTP/1.1 ${status} ${reason}\r\n`;
     for (let index = 0; index < headers.length; index += 2) head += `${headers[index]}: ${headers[index + 1]}\r\n`;
-    this.#socket.write(`${head}\r\n`, 'latin1');
+    const hasRoom = this.#socket.write(`${head}\r\n`, 'latin1');
     // Told to Node too, which would close the connection after a response to a client that still waits for its 100.
     if (status === 100) Object.assign(this.#response, { _sent100: true });
+    // Node tells a response of the drain only after writes of its own.
+    if (!hasRoom) this.#socket.once('drain', () => this.onDrain?.());
+    return hasRoom;
   }
 
   /** Its body may come or not, so that nobody could say where the next request begins (RFC 9110 section 10.1.1). */

@@ -1,9 +1,15 @@
 // HTTP/2 towards the client: a stream as a client exchange (RFC 9113 section 8).
 import { constants, type ServerHttp2Stream } from 'node:http2';
 import { KeyveilError } from '../model/errors.ts';
-import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
+import {
+  HEADER_BLOCK_BYTES_MAX,
+  HEADER_FIELDS_MAX,
+  HTTP2_CLIENT_HEADER_LIST_BYTES_MAX,
+  REQUEST_TARGET_BYTES_MAX,
+} from '../model/limits.ts';
 import type { ClientReply, ClientRequest } from './client-exchange.ts';
 import { addHttp2Field, createHttp2Fields, type Http2Fields } from './http2-fields.ts';
+import { interimBacklogOf } from './http2-interim.ts';
 import { headerValue, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
 
 // Fields of which a second one would be ambiguous (RFC 9110 section 5.3); HTTP/2 to HTTP/1.1 must not smuggle it in.
@@ -36,6 +42,7 @@ const CONNECTION_FIELDS = new Set([
   'upgrade',
 ]);
 
+const FIELD_OVERHEAD_BYTES = 32;
 const RESET_CONTENT = 205;
 // Node would add the field by itself; the option is missing in its types.
 const NO_DATE = { sendDate: false };
@@ -135,14 +142,29 @@ export function readHttp2Request(stream: ServerHttp2Stream, raw: readonly string
 }
 
 // HTTP/1.1's own fields have no place in HTTP/2 (RFC 9113 section 8.2.2); the rest is lower-cased, duplicates kept.
+// Throws `upstream_protocol_error` for more than a client can be sent: nghttp2 would reset the stream without a word.
 function toHttp2Fields(headers: RawHeaders): Http2Fields {
   const fields = createHttp2Fields();
+  if (listBytesOf(headers) > HTTP2_CLIENT_HEADER_LIST_BYTES_MAX) {
+    const limit = `${HTTP2_CLIENT_HEADER_LIST_BYTES_MAX} bytes`;
+    throw new KeyveilError(
+      'upstream_protocol_error',
+      `The upstream sent a header block that HTTP/2 can't carry: over ${limit}.`,
+    );
+  }
   for (let index = 0; index < headers.length; index += 2) {
     const name = (headers[index] as string).toLowerCase();
     if (CONNECTION_FIELDS.has(name)) continue;
     addHttp2Field(fields, name, headers[index + 1] as string);
   }
   return fields;
+}
+
+// RFC 9113 section 6.5.2.
+function listBytesOf(headers: RawHeaders): number {
+  let bytes = headers.length * (FIELD_OVERHEAD_BYTES / 2);
+  for (const part of headers) bytes += part.length;
+  return bytes;
 }
 
 // The runtime refuses other numbers, and no client of HTTP/2 expects them.
@@ -185,9 +207,11 @@ export class Http2Reply implements ClientReply {
     return this.#stream.headersSent;
   }
 
-  information(status: number, _reason: string, headers: RawHeaders): void {
-    if (this.started || this.#stream.destroyed) return;
+  information(status: number, _reason: string, headers: RawHeaders): boolean {
+    const { session } = this.#stream;
+    if (this.started || this.#stream.destroyed || session === undefined) return true;
     this.#stream.additionalHeaders({ ':status': status, ...toHttp2Fields(headers) });
+    return interimBacklogOf(session).add(listBytesOf(headers), () => this.onDrain?.());
   }
 
   head(head: ResponseHead): void {

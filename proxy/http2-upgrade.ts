@@ -15,10 +15,10 @@ export function createExtendedConnect(stream: ServerHttp2Stream, reply: Http2Rep
     sendsKey: false,
     firstBytes: Buffer.alloc(0),
     accept(head) {
-      reply.onAbort = null;
-      reply.onFinish = null;
       const headers = withoutHeaders(head.headers, HANDSHAKE_FIELDS);
       reply.head({ ...head, status: 200, headers, body: { kind: 'stream' } });
+      reply.onAbort = null;
+      reply.onFinish = null;
       return stream;
     },
   };

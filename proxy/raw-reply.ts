@@ -54,8 +54,8 @@ export class RawReply implements ClientReply {
     this.#socket.off('close', this.#onCloseEvent);
   }
 
-  information(status: number, reason: string, headers: RawHeaders): void {
-    if (!this.started) this.#socket.write(formatHead(status, reason, headers));
+  information(status: number, reason: string, headers: RawHeaders): boolean {
+    return this.started || this.#socket.write(formatHead(status, reason, headers));
   }
 
   head(head: ResponseHead): void {

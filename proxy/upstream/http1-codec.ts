@@ -1,5 +1,10 @@
 // The strict HTTP/1.1 client codec's reading half: bytes of an upstream to responses (RFC 9112), without any transport.
-import { INTERIM_RESPONSES_MAX, RESPONSE_HEADER_BLOCK_BYTES_MAX, TRAILER_BLOCK_BYTES_MAX } from '../../model/limits.ts';
+import {
+  INTERIM_RESPONSES_BYTES_MAX,
+  INTERIM_RESPONSES_MAX,
+  RESPONSE_HEADER_BLOCK_BYTES_MAX,
+  TRAILER_BLOCK_BYTES_MAX,
+} from '../../model/limits.ts';
 import type { BodyFraming, RawHeaders, ResponseHead } from '../exchange.ts';
 import { noHeaders } from '../exchange.ts';
 import { ByteGather } from './byte-gather.ts';
@@ -51,6 +56,9 @@ export class ResponseParser {
   #remaining = 0;
   readonly #chunkLine = new ChunkLine();
   #interimCount = 0;
+  #interimBytes = 0;
+  /** Of the head that was read last. */
+  #headBytes = 0;
   /** Whether another request may follow on the connection once `end` was called. */
   isReusable = true;
   /** Seconds that the upstream keeps an idle connection, by its own word; Infinity when it did not say. */
@@ -64,6 +72,7 @@ export class ResponseParser {
     this.#state = HEAD;
     this.#expected = expected;
     this.#interimCount = 0;
+    this.#interimBytes = 0;
   }
 
   /** Nothing more is read: for an owner that gives up inside one of its own callbacks. */
@@ -116,6 +125,7 @@ export class ResponseParser {
     if (isWhole && !beginsLikeHttp(chunk, offset)) throw new ResponseSyntaxError('it does not speak HTTP/1');
     const block = this.#block(chunk, offset, RESPONSE_HEADER_BLOCK_BYTES_MAX);
     if (block === null) return chunk.length;
+    this.#headBytes = block.text.length;
     this.#onHead(parseResponseHead(block.text), chunk, block.next);
     return block.next;
   }
@@ -147,7 +157,8 @@ export class ResponseParser {
     }
     if (status < 200) {
       this.#interimCount += 1;
-      if (this.#interimCount > INTERIM_RESPONSES_MAX)
+      this.#interimBytes += this.#headBytes;
+      if (this.#interimCount > INTERIM_RESPONSES_MAX || this.#interimBytes > INTERIM_RESPONSES_BYTES_MAX)
         throw new ResponseSyntaxError('it sends interim responses without end');
       this.#parts.information(status, head.reason, head.headers);
       return;

@@ -3,7 +3,7 @@ import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 
 import { constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import type { Destination, RawHeaders, UpstreamExchange, UpstreamHandlers, UpstreamRequest } from '../exchange.ts';
-import { INTERIM_RESPONSES_MAX } from '../../model/limits.ts';
+import { INTERIM_RESPONSES_BYTES_MAX, INTERIM_RESPONSES_MAX } from '../../model/limits.ts';
 import { noHeaders } from '../exchange.ts';
 import { nameOfReset, protocolFailed, responseTimedOut } from './failures.ts';
 import { isReplayable } from './http1-request.ts';
@@ -60,6 +60,7 @@ export class Http2Exchange implements UpstreamExchange {
   #headTimer: NodeJS.Timeout | null = null;
   #hasHead = false;
   #interimCount = 0;
+  #interimBytes = 0;
   #hasReplayed = false;
   #hasSeenEnd = false;
   #wasUsed = false;
@@ -191,7 +192,8 @@ export class Http2Exchange implements UpstreamExchange {
     this.#carrier?.probe.heard();
     if (this.isOver) return;
     this.#interimCount += 1;
-    if (this.#interimCount > INTERIM_RESPONSES_MAX)
+    for (const part of raw) this.#interimBytes += part.length;
+    if (this.#interimCount > INTERIM_RESPONSES_MAX || this.#interimBytes > INTERIM_RESPONSES_BYTES_MAX)
       this.settleError(protocolFailed(this.input.destination.authority, 'it sends interim responses without end'));
     else this.input.handlers.information(statusOfBlock(raw), '', fromHttp2Fields(raw));
   }

@@ -203,6 +203,14 @@ const HTTP2_FAULTS: readonly Fault[] = [
     BAD_PROTOCOL,
   ],
   [
+    'sends long interim responses',
+    framing((socket, id) => {
+      const one = headers(id, Buffer.concat([STATUS_103, ...bigFields(10)]));
+      for (let count = 0; count < 90; count += 1) socket.write(one);
+    }),
+    BAD_PROTOCOL,
+  ],
+  [
     'sends interim responses without end',
     framing((socket, id) => {
       const many = Buffer.concat(Array.from({ length: 1000 }, () => headers(id, STATUS_103)));

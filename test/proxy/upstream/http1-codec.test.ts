@@ -82,6 +82,11 @@ test('limits hold for heads, trailers, fields, chunk extensions and interim resp
   );
   refuses(`${head('Transfer-Encoding: chunked\r\n')}5;${'x'.repeat(5000)}`, /extension is too long/);
   refuses('HTTP/1.1 102 Processing\r\n\r\n'.repeat(101), /interim responses without end/);
+  const hint = `HTTP/1.1 103 Early Hints\r\nLink: ${'x'.repeat(64 * 1024)}\r\n\r\n`;
+  refuses(hint.repeat(4), /interim responses without end/);
+  const hints: string[] = [];
+  parserOf(hints, hint.repeat(3));
+  t.strictSame(hints, Array(3).fill('information 103'));
   const log: string[] = [];
   parserOf(log, head(`X: ${'x'.repeat(RESPONSE_HEADER_BLOCK_BYTES_MAX - 100)}\r\nContent-Length: 0\r\n`));
   t.strictSame(log, ['head 200 length', 'end ']);

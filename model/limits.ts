@@ -113,6 +113,8 @@ export const DIAL_ADDRESSES_MAX = 16;
 export const INTERIM_RESPONSES_MAX = 100;
 export const TLS_RESUMPTION_ENTRIES_MAX = 1024;
 export const ORIGINS_REMEMBERED_MAX = 1024;
+/** How long an origin's word that it wants HTTP/1.1 (HTTP_1_1_REQUIRED) holds. */
+export const HTTP1_REQUIRED_REMEMBERED_MS = 300_000;
 
 // Data plane: times
 /** What floods of small messages and chunks may use of one turn of the event loop, and a session at least, milliseconds. */

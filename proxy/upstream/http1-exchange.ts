@@ -1,5 +1,6 @@
 // One request under way on an HTTP/1.1 connection: its body going out, and what its owner may ask for meanwhile.
 import type { Duplex } from 'node:stream';
+import { KeyveilError } from '../../model/errors.ts';
 import type { Destination, RawHeaders, UpstreamExchange, UpstreamHandlers, UpstreamRequest } from '../exchange.ts';
 import { noHeaders } from '../exchange.ts';
 import { protocolFailed } from './failures.ts';
@@ -23,6 +24,8 @@ export interface Http1ExchangeInput {
   readonly head: string;
   readonly handlers: UpstreamHandlers;
   readonly responseTimeoutMs: number;
+  /** The upstream's answer was not HTTP/1.1. */
+  readonly onForeignAnswer: () => void;
 }
 
 /** A request under way. It outlives its connection when it is sent again. */
@@ -100,6 +103,9 @@ export class Http1Exchange implements UpstreamExchange {
     if (this.isOver) return;
     this.isOver = true;
     this.connection = null;
+    if (!this.hasHead && error instanceof KeyveilError && error.code === 'upstream_protocol_error') {
+      this.input.onForeignAnswer();
+    }
     this.input.handlers.error(error);
   }
 

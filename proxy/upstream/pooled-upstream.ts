@@ -126,7 +126,8 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   #http1Exchange(destination: Destination, request: UpstreamRequest, options: UpstreamRequestOptions): Http1Exchange {
     const { handlers, responseTimeoutMs, clientVersion } = options;
     const head = serialiseRequestHead(request, clientVersion);
-    return new Http1Exchange({ destination, request, head, handlers, responseTimeoutMs });
+    const onForeignAnswer = (): void => this.#versions.doubtHttp1(destination);
+    return new Http1Exchange({ destination, request, head, handlers, responseTimeoutMs, onForeignAnswer });
   }
 
   #startOnIdle(exchange: Http1Exchange): boolean {

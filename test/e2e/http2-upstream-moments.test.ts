@@ -346,3 +346,32 @@ test('HTTP_1_1_REQUIRED of an upstream that speaks HTTP/2 alone is a 502 each ti
     t.equal((await ask(version, requestOf('GET'), proxy))?.body.toString(), 'ok', 'and is served once it answers');
   }
 });
+
+/** What an upstream does that wanted HTTP/1.1, agrees to it by ALPN, and does not speak it. */
+const NO_HTTP1: Readonly<Record<string, (socket: Socket) => void>> = {
+  'sends HTTP/2': (socket) => socket.write(frame(FRAME.settings)),
+  'sends something else': (socket) => socket.write('220 ready\r\n\r\n'),
+  'says nothing': (socket) => socket.end(),
+};
+
+for (const [name, answerHttp1] of Object.entries(NO_HTTP1)) {
+  test(`an upstream that wants HTTP/1.1 once, and then ${name}, is asked by HTTP/2 again at once`, async (t) => {
+    let isRefusing = true;
+    const both = await openRawServer((socket, received) => void (/^POST /.test(received) && answerHttp1(socket)), {
+      tls: { ...leaf, ALPNProtocols: ['h2', 'http/1.1'] },
+      onConnection(socket) {
+        if ((socket as Socket & { alpnProtocol: string }).alpnProtocol !== 'h2') return;
+        serveFrames(socket, (id) => void socket.write(isRefusing ? goawayFrame(id, HTTP_1_1_REQUIRED) : whole(id)));
+      },
+    });
+    const proxy = await openProxy(both);
+    t.teardown(async () => {
+      await proxy.close();
+      await both.close();
+    });
+    t.equal((await ask('2', requestOf('POST', 'a body'), proxy))?.status, 502);
+    isRefusing = false;
+    t.equal((await ask('2', requestOf('POST', 'a body'), proxy))?.status, 502, 'by HTTP/1.1, as it wanted');
+    t.equal((await ask('2', requestOf('POST', 'a body'), proxy))?.body.toString(), 'ok', 'by HTTP/2');
+  });
+}

@@ -349,7 +349,7 @@ test('HTTP_1_1_REQUIRED of an upstream that speaks HTTP/2 alone is a 502 each ti
 
 /** What an upstream does that wanted HTTP/1.1, agrees to it by ALPN, and does not speak it. */
 const NO_HTTP1: Readonly<Record<string, (socket: Socket) => void>> = {
-  'sends HTTP/2': (socket) => socket.write(frame(FRAME.settings, {})),
+  'sends HTTP/2': (socket) => socket.write(frame(FRAME.settings, 0)),
   'sends something else': (socket) => socket.write('220 ready\r\n\r\n'),
   'says nothing': (socket) => socket.end(),
 };

@@ -2,6 +2,11 @@
 // that one session's floods leave time for the others.
 import { TURN_SHARE_MIN_MS, TURN_SHARE_MS } from '../model/limits.ts';
 
+const PIECE_BYTES_FIRST = 4096;
+const PIECE_BYTES_MIN = 512;
+const PIECE_BYTES_MAX = 64 * 1024;
+const PIECE_MS_MAX = 0.5;
+
 /** Something that is gone through in pieces. */
 export interface Work {
   /** Does a small piece; true when more is left to do at once. Must not throw. */
@@ -40,7 +45,7 @@ export function hasTurn(sessionId: string): boolean {
 }
 
 /** Counts time, of `performance.now()`, that a session's work has taken since a moment. */
-function chargeTurn(sessionId: string, sinceMs: number): void {
+export function chargeTurn(sessionId: string, sinceMs: number): void {
   shareOf(sessionId).usedMs += performance.now() - sinceMs;
 }
 
@@ -82,5 +87,17 @@ function nextTurn(): void {
   if (shares.size > 0 && !isDue) {
     isDue = true;
     setImmediate(nextTurn);
+  }
+}
+
+/** How many bytes to go through at once, when nobody knows how many small parts they hold. */
+export class PieceSize {
+  bytes = PIECE_BYTES_FIRST;
+
+  /** After a piece that took so long. */
+  adapt(sinceMs: number): void {
+    const elapsedMs = performance.now() - sinceMs;
+    if (elapsedMs > PIECE_MS_MAX) this.bytes = Math.max(PIECE_BYTES_MIN, this.bytes / 2);
+    else if (elapsedMs < PIECE_MS_MAX / 4) this.bytes = Math.min(PIECE_BYTES_MAX, this.bytes * 2);
   }
 }

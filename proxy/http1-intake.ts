@@ -3,8 +3,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { PIPELINED_BYTES_MAX, PIPELINED_REQUESTS_MAX } from '../model/limits.ts';
 import type { Clock } from '../model/ports.ts';
+import { chargeTurn, hasTurn, PieceSize, waitForTurn, type Work } from './fair-turns.ts';
 
 const END_OF_SECTION = Buffer.from('\r\n\r\n');
+// Connections that plain requests come by share one share of a turn: each request may be another session's.
+const PLAIN_REQUESTS = 'plain requests';
 // What a chunk that is kept costs beside its bytes, so that many small ones count too.
 const CHUNK_OVERHEAD_BYTES = 256;
 
@@ -26,7 +29,7 @@ function costOf(chunk: Buffer): number {
  * way; then some bytes are read ahead, so that a client that leaves is noticed, and beyond that the connection is left
  * unread. What is under way is never held up: its body comes before the next head.
  */
-export class Http1Intake {
+export class Http1Intake implements Work {
   /** When the first byte of a head that is not complete came, milliseconds of the clock; null while none is arriving. */
   headSince: number | null = null;
   readonly #socket: Duplex;
@@ -46,6 +49,11 @@ export class Http1Intake {
   #heldBytes = 0;
   /** Whether it was paused here, and not by Node for its own reasons. */
   #isStopped = false;
+  /** Chunks of a body wait for the session's share of a turn. */
+  #isWaiting = false;
+  readonly #sessionId: string;
+  /** Made when a body in chunks comes. */
+  #pieceSize: PieceSize | null = null;
   readonly #onData = (chunk: Buffer): void => {
     // Most of what comes is one whole head, with nothing under way before it.
     if (this.#held.length === 0 && this.#pending.length === 0 && this.#isWholeHead(chunk)) this.#parsePiece(chunk);
@@ -58,8 +66,9 @@ export class Http1Intake {
   readonly #onClose = (): void => this.discard();
 
   /** The server must have been given the connection just before. */
-  constructor(socket: Duplex, clock: Clock) {
+  constructor(socket: Duplex, clock: Clock, sessionId = PLAIN_REQUESTS) {
     this.#socket = socket;
+    this.#sessionId = sessionId;
     this.#clock = clock;
     const [parse] = socket.listeners('data') as ((bytes: Buffer) => void)[];
     if (parse === undefined) throw new Error('The connection has not been given to a server.');
@@ -129,25 +138,72 @@ export class Http1Intake {
   }
 
   #run(): void {
-    if (this.#isStopped && !this.#isFull()) {
-      this.#isStopped = false;
-      this.#socket.resume();
-    }
-    while (this.#held.length > 0 && !this.#isFull() && !this.#socket.isPaused() && !this.#socket.destroyed) {
-      const chunk = this.#held.shift() as Buffer;
-      this.#heldBytes -= costOf(chunk);
-      const length = this.#lengthOfPiece(chunk);
-      if (length === chunk.length) this.#parsePiece(chunk);
-      else {
-        const rest = chunk.subarray(length);
-        this.#held.unshift(rest);
-        this.#heldBytes += costOf(rest);
-        this.#parsePiece(chunk.subarray(0, length));
+    if (!this.#isWaiting) this.#startAgain();
+    while (!this.#isWaiting && this.#canParse()) {
+      if (!this.#isInChunks()) this.#parseNext();
+      else if (hasTurn(this.#sessionId)) {
+        const startedAt = performance.now();
+        this.#parseSome();
+        chargeTurn(this.#sessionId, startedAt);
+      } else {
+        this.#isWaiting = true;
+        waitForTurn(this.#sessionId, this);
       }
     }
+    this.#stopIfEnough();
+  }
+
+  #startAgain(): void {
+    if (!this.#isStopped || this.#isFull()) return;
+    this.#isStopped = false;
+    this.#socket.resume();
+  }
+
+  #stopIfEnough(): void {
     if (this.#heldBytes < PIPELINED_BYTES_MAX || this.#held.length === 0 || this.#socket.isPaused()) return;
     this.#isStopped = true;
     this.#socket.pause();
+  }
+
+  /** Its turn has come. */
+  work(): boolean {
+    this.#startAgain();
+    if (this.#canParse() && this.#isInChunks()) this.#parseSome();
+    if (this.#canParse() && this.#isInChunks()) {
+      this.#stopIfEnough();
+      return true;
+    }
+    this.#isWaiting = false;
+    this.#run();
+    return false;
+  }
+
+  #canParse(): boolean {
+    return this.#held.length > 0 && !this.#isFull() && !this.#socket.isPaused() && !this.#socket.destroyed;
+  }
+
+  /** Whether what comes next is a part of a body in chunks, of which a few bytes can hold very many. */
+  #isInChunks(): boolean {
+    return this.#bodyBytesLeft === 0 && this.#last?.complete === false;
+  }
+
+  #parseSome(): void {
+    const size = (this.#pieceSize ??= new PieceSize());
+    const startedAt = performance.now();
+    this.#parseNext(size.bytes);
+    size.adapt(startedAt);
+  }
+
+  #parseNext(bytesMax = Number.POSITIVE_INFINITY): void {
+    const chunk = this.#held.shift() as Buffer;
+    this.#heldBytes -= costOf(chunk);
+    const length = this.#lengthOfPiece(chunk.length > bytesMax ? chunk.subarray(0, bytesMax) : chunk);
+    if (length < chunk.length) {
+      const rest = chunk.subarray(length);
+      this.#held.unshift(rest);
+      this.#heldBytes += costOf(rest);
+    }
+    this.#parsePiece(length < chunk.length ? chunk.subarray(0, length) : chunk);
   }
 
   #isFull(): boolean {

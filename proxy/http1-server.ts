@@ -88,7 +88,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
   server.maxHeadersCount = 0;
   const serve = (socket: Duplex, tunnel: Tunnel): void => {
     server.emit('connection', socket);
-    const intake = new Http1Intake(socket, ports.clock);
+    const intake = new Http1Intake(socket, ports.clock, tunnel.sessionId);
     connections.set(socket, { tunnel, intake });
     tunnel.intake = intake;
   };

@@ -68,6 +68,11 @@ export class ResponseParser {
     this.#parts = parts;
   }
 
+  /** Whether what comes next is in chunks, of which a few bytes can hold very many. */
+  get isInChunks(): boolean {
+    return this.#state >= CHUNK_SIZE && this.#state <= CHUNK_DATA_LF;
+  }
+
   begin(expected: ExpectedResponse): void {
     this.#state = HEAD;
     this.#expected = expected;

@@ -2,6 +2,7 @@
 import type { Duplex } from 'node:stream';
 import type { Cidr } from '../../model/ip-class.ts';
 import type { Destination, RawHeaders, ResponseHead } from '../exchange.ts';
+import { PieceSize, workInTurns, type Work } from '../fair-turns.ts';
 import { holdUntilTurnEnds, type Holder } from '../turn.ts';
 import { protocolFailed, responseTimedOut } from './failures.ts';
 import { ResponseParser } from './http1-codec.ts';
@@ -19,7 +20,7 @@ export interface Http1ConnectionOwner {
   replay(exchange: Http1Exchange, lost: Http1Connection): void;
 }
 
-export class Http1Connection implements Http1Carrier, Holder {
+export class Http1Connection implements Http1Carrier, Holder, Work {
   readonly socket: Duplex;
   readonly destination: Destination;
   readonly #owner: Http1ConnectionOwner;
@@ -27,6 +28,12 @@ export class Http1Connection implements Http1Carrier, Holder {
   #exchange: Http1Exchange | null = null;
   #isFirstExchange = true;
   #hasBytes = false;
+  /** Bytes of a response in chunks that have come and wait to be gone through. */
+  #waiting: Buffer[] = [];
+  /** Made when a response in chunks comes. */
+  #pieceSize: PieceSize | null = null;
+  /** It was paused for these, and not by the response's owner. */
+  #isBusy = false;
   #isLost = false;
   #headTimer: NodeJS.Timeout | null = null;
   #headTimerMs = 0;
@@ -118,7 +125,9 @@ export class Http1Connection implements Http1Carrier, Holder {
   }
 
   data(chunk: Buffer): void {
-    if (this.#exchange?.input.handlers.data(chunk) === false) this.socket.pause();
+    if (this.#exchange?.input.handlers.data(chunk) !== false) return;
+    this.#isBusy = false;
+    this.socket.pause();
   }
 
   end(trailers: RawHeaders): void {
@@ -128,7 +137,9 @@ export class Http1Connection implements Http1Carrier, Holder {
     exchange.isOver = true;
     exchange.connection = null;
     // A response that came before the end of its request ends the connection too (RFC 9112 section 9.3).
-    if (exchange.isRequestSent && this.#parser.isReusable && this.isUsable) this.#release();
+    // Bytes that wait belong to no response any more.
+    const isReusable = this.#parser.isReusable && this.#waiting.length === 0;
+    if (exchange.isRequestSent && isReusable && this.isUsable) this.#release();
     else this.drop();
     exchange.input.handlers.end(trailers);
   }
@@ -154,6 +165,7 @@ export class Http1Connection implements Http1Carrier, Holder {
   #lose(): void {
     if (this.#isLost) return;
     this.#isLost = true;
+    this.#waiting = [];
     this.#parser.stop();
     if (this.#headTimer !== null) clearTimeout(this.#headTimer);
     this.#owner.lost(this);
@@ -174,12 +186,35 @@ export class Http1Connection implements Http1Carrier, Holder {
       return;
     }
     this.#hasBytes = true;
+    if (!this.#parser.isInChunks && this.#waiting.length === 0) this.#parse(chunk);
+    else if (this.#waiting.push(chunk) === 1) workInTurns(this.destination.sessionId, this);
+    if (this.#waiting.length === 0 || this.socket.isPaused()) return;
+    this.#isBusy = true;
+    this.socket.pause();
+  };
+
+  #parse(chunk: Buffer): void {
     try {
       this.#parser.execute(chunk);
     } catch (error) {
       this.#failParsing(error);
     }
-  };
+  }
+
+  /** Goes through some of the bytes that wait. */
+  work(): boolean {
+    const chunk = this.#waiting.shift();
+    if (chunk === undefined) return false;
+    const size = (this.#pieceSize ??= new PieceSize());
+    if (chunk.length > size.bytes) this.#waiting.unshift(chunk.subarray(size.bytes));
+    const startedAt = performance.now();
+    this.#parse(chunk.length > size.bytes ? chunk.subarray(0, size.bytes) : chunk);
+    size.adapt(startedAt);
+    if (this.#waiting.length > 0) return true;
+    if (this.#isBusy) this.socket.resume();
+    this.#isBusy = false;
+    return false;
+  }
 
   readonly #onEnd = (): void => {
     if (this.#exchange === null) {

@@ -1,12 +1,18 @@
 // Floods of small messages: each turn of the event loop has a bounded share of them, whoever has how many connections.
+import { once } from 'node:events';
+import { createServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { test } from 'tap';
 import { TURN_SHARE_MS } from '../../model/limits.ts';
-import { hasTurn, waitForTurn, workInTurns, type Work } from '../../proxy/fair-turns.ts';
+import { hasTurn, PieceSize, waitForTurn, workInTurns, type Work } from '../../proxy/fair-turns.ts';
 import { OPCODE, WebSocketFault, writeFrame } from '../../proxy/swap/websocket-frames.ts';
 import { createWebSocketSwap } from '../../proxy/swap/websocket-swap.ts';
 import { createWebSocketVeil } from '../../proxy/veil/websocket-veil.ts';
 import { pumpFrames } from '../../proxy/websocket-pump.ts';
+import { sessionPolicy } from '../support/policies.ts';
+import { startTestProxy } from '../support/proxy.ts';
+import { createTestAuthority } from '../support/test-authority.ts';
 
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -104,6 +110,64 @@ for (const [name, createRewriter] of Object.entries(rewriters)) {
     t.ok(largest < total / 3, `at most ${largest} of ${total} bytes in a turn`);
   });
 }
+
+test('chunks of one byte, very many of them, arrive whole both ways, and connections are used again', async (t) => {
+  const authority = createTestAuthority();
+  const HOST = 'api.test';
+  const COUNT = 40_000;
+  const chunks = '1\r\nx\r\n'.repeat(COUNT);
+  let connections = 0;
+  const upstream = createServer(authority.leafFor([HOST]), (request, response) => {
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => (bytes += chunk.length));
+    request.on('end', () => {
+      // Written past the runtime, which would make one chunk of them.
+      const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+      response.socket?.write(
+        `${head}${chunks}${bytes.toString(16).length.toString(16)}\r\n${bytes.toString(16)}\r\n0\r\n\r\n`,
+      );
+      response.detachSocket(response.socket as Socket);
+      response.destroy();
+    });
+  });
+  upstream.on('secureConnection', () => (connections += 1));
+  upstream.listen(0, '127.0.0.1');
+  await once(upstream, 'listening');
+  const { port } = upstream.address() as AddressInfo;
+  const keyveil = await startTestProxy({ authority, overrides: { [`${HOST}:443`]: port }, policy: sessionPolicy([]) });
+  t.teardown(async () => {
+    await keyveil.close();
+    upstream.closeAllConnections();
+    upstream.close();
+  });
+  const ask = async (): Promise<string> => {
+    const socket = await keyveil.tunnel(`${HOST}:443`);
+    socket.write(`POST / HTTP/1.1\r\nHost: ${HOST}\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}0\r\n\r\n`);
+    let text = '';
+    for await (const chunk of socket as AsyncIterable<Buffer>) {
+      text += chunk.toString('latin1');
+      if (text.endsWith('0\r\n\r\n')) break;
+    }
+    const body = text.slice(text.indexOf('\r\n\r\n') + 4);
+    return body.replace(/[0-9a-f]+\r\n([^\r]+)\r\n/g, '$1');
+  };
+  const bodies = await Promise.all(Array.from({ length: 6 }, ask));
+  const wanted = `${'x'.repeat(COUNT)}${COUNT.toString(16)}0\r\n\r\n`;
+  for (const body of bodies) t.ok(body === wanted, `${body.length} bytes`);
+  t.ok(connections <= 6);
+});
+
+test('a piece is as long as fits into the time', (t) => {
+  const size = new PieceSize();
+  const first = size.bytes;
+  size.adapt(performance.now() - 1000);
+  t.ok(size.bytes < first);
+  for (let count = 0; count < 20; count += 1) size.adapt(performance.now() - 1000);
+  t.ok(size.bytes >= 512, 'it goes on, however slow it is');
+  for (let count = 0; count < 20; count += 1) size.adapt(performance.now() + 1000);
+  t.equal(size.bytes, 64 * 1024);
+  t.end();
+});
 
 test('a pump ends with its source, with its target, and with a fault', async (t) => {
   const open = (): { source: Connection; target: Connection; ended: Promise<number> } => {

@@ -118,8 +118,8 @@ export const HTTP1_REQUIRED_REMEMBERED_MS = 300_000;
 
 // Data plane: times
 /** What floods of small messages and chunks may use of one turn of the event loop, and a session at least, milliseconds. */
-export const TURN_SHARE_MS = 4;
-export const TURN_SHARE_MIN_MS = 0.25;
+export const TURN_SHARE_US = 4000;
+export const TURN_SHARE_MIN_US = 250;
 export const RESOLVE_TIMEOUT_MS = 10_000;
 export const DIAL_STAGGER_MS = 250;
 export const CONNECT_REQUEST_TIMEOUT_MS = 10_000;

@@ -99,6 +99,8 @@ export interface Upstream {
   dial(destination: Destination, signal: AbortSignal): Promise<Duplex>;
   /** Closes what a session has open, busy or not. */
   closeSession(sessionId: string): void;
+  /** Closes what a session has open to addresses that are not admitted any more under these ranges of its environment. */
+  keepAdmitted(sessionId: string, allowedPrivateCidrs: readonly Cidr[]): void;
   close(): Promise<void>;
 }
 

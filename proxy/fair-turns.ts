@@ -1,6 +1,6 @@
 // Fair shares of the event loop: bytes that hold very many small messages or chunks are gone through over several turns, so
 // that one session's floods leave time for the others.
-import { TURN_SHARE_MIN_MS, TURN_SHARE_MS } from '../model/limits.ts';
+import { TURN_SHARE_MIN_US, TURN_SHARE_US } from '../model/limits.ts';
 
 const PIECE_BYTES_FIRST = 4096;
 const PIECE_BYTES_MIN = 512;
@@ -22,7 +22,7 @@ interface Share {
 /** Sessions that have used a part of this turn, or have work for the next one. */
 const shares = new Map<string, Share>();
 /** What each of them may use. */
-let shareMs = TURN_SHARE_MS;
+let shareMs = TURN_SHARE_US / 1000;
 let isDue = false;
 
 function shareOf(sessionId: string): Share {
@@ -74,7 +74,7 @@ function nextTurn(): void {
     else waiting += 1;
   }
   // Many sessions that flood share what one would have.
-  shareMs = Math.max(TURN_SHARE_MIN_MS, TURN_SHARE_MS / Math.max(1, waiting));
+  shareMs = Math.max(TURN_SHARE_MIN_US, TURN_SHARE_US / Math.max(1, waiting)) / 1000;
   for (const [sessionId, share] of shares) {
     const { waiting: works } = share;
     while (works.length > 0 && share.usedMs < shareMs) {

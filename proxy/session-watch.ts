@@ -9,7 +9,7 @@ import { sweepVeils } from './veil/compile.ts';
 export interface SessionWatchOptions {
   readonly policies: PolicyReader;
   readonly registry: TunnelRegistry;
-  readonly upstream: Pick<Upstream, 'closeSession'>;
+  readonly upstream: Pick<Upstream, 'closeSession' | 'keepAdmitted'>;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly settings: ProxySettings;
@@ -70,6 +70,7 @@ export class SessionWatch {
     const isOver = policy === null || policy.status !== 'active';
     if (isOver) upstream.closeSession(sessionId);
     else if (!hasChanged) return;
+    else upstream.keepAdmitted(sessionId, policy.allowedPrivateCidrs);
     for (const tunnel of registry.of(sessionId)) {
       if (isOver || !mayStay(policy, tunnel)) tunnel.cut('session_ended');
     }

@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { formatAuthority } from '../../model/authority.ts';
 import { KeyveilError } from '../../model/errors.ts';
+import type { Cidr } from '../../model/ip-class.ts';
 import type { Destination, Upstream, UpstreamExchange, UpstreamRequest, UpstreamRequestOptions } from '../exchange.ts';
 import type { Connector } from './connector.ts';
 import { codeOf, givenUp, protocolFailed } from './failures.ts';
@@ -85,15 +86,22 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
 
   dial(destination: Destination, signal: AbortSignal): Promise<Duplex> {
     if (this.#isClosed) return Promise.reject(stopping());
-    return this.#sockets.open(destination.sessionId, signal, (opening) =>
-      this.#connector.openTcp(destination, opening),
-    );
+    return this.#sockets.open(destination, signal, (opening) => this.#connector.openTcp(destination, opening));
   }
 
   closeSession(sessionId: string): void {
     this.#http1.closeSession(sessionId);
     this.#sockets.closeSession(sessionId);
     this.#tls.forget(sessionId);
+  }
+
+  keepAdmitted(sessionId: string, allowedPrivateCidrs: readonly Cidr[]): void {
+    this.#sockets.closeUnless(
+      sessionId,
+      (socket, destination) =>
+        // What is closing has no address to look at.
+        socket.destroyed || this.#connector.admits(socket, { ...destination, allowedPrivateCidrs }),
+    );
   }
 
   async close(): Promise<void> {
@@ -156,9 +164,7 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     const socket =
       destination.scheme === 'https'
         ? await this.#openTls(destination, ['http/1.1'], signal)
-        : await this.#sockets.open(destination.sessionId, signal, (opening) =>
-            this.#connector.openTcp(destination, opening),
-          );
+        : await this.#sockets.open(destination, signal, (opening) => this.#connector.openTcp(destination, opening));
     this.#startHttp1On(socket, exchange);
     return exchange;
   }
@@ -269,7 +275,7 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   }
 
   #openTls(destination: Destination, alpnProtocols: readonly AlpnProtocol[], signal: AbortSignal): Promise<TLSSocket> {
-    return this.#sockets.open(destination.sessionId, signal, (opening) =>
+    return this.#sockets.open(destination, signal, (opening) =>
       this.#connector.openTls(destination, alpnProtocols, opening),
     );
   }

@@ -1,10 +1,11 @@
 // Knows every socket that is open or being opened for a session, so that all of them can be closed and awaited.
 import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../../model/errors.ts';
+import type { Destination } from '../exchange.ts';
 
 interface Entry {
   readonly opening: Set<AbortController>;
-  readonly open: Set<Duplex>;
+  readonly open: Map<Duplex, Destination>;
 }
 
 /** All sockets towards upstreams, by session. */
@@ -18,10 +19,11 @@ export class SessionSockets {
    * until it closes by itself. Rejects as the work does.
    */
   async open<T extends Duplex>(
-    sessionId: string,
+    destination: Destination,
     signal: AbortSignal,
     work: (signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
+    const { sessionId } = destination;
     const entry = this.#entry(sessionId);
     const controller = new AbortController();
     const onAbort = (): void => {
@@ -36,7 +38,7 @@ export class SessionSockets {
         socket.destroy();
         throw new KeyveilError('upstream_connect_failed', 'The connection was given up before it was used.');
       }
-      this.#keep(sessionId, entry, socket);
+      this.#keep(destination, entry, socket);
       return socket;
     } finally {
       signal.removeEventListener('abort', onAbort);
@@ -50,10 +52,19 @@ export class SessionSockets {
     const entry = this.#entries.get(sessionId);
     if (entry === undefined) return;
     for (const controller of entry.opening) controller.abort(new Error('the session was closed'));
-    for (const socket of entry.open) {
-      this.#closedByUs.add(socket);
-      socket.destroy();
+    for (const socket of entry.open.keys()) this.#close(socket);
+  }
+
+  /** Destroys those of a session that may not be open any more. */
+  closeUnless(sessionId: string, mayStay: (socket: Duplex, destination: Destination) => boolean): void {
+    for (const [socket, destination] of this.#entries.get(sessionId)?.open ?? []) {
+      if (!mayStay(socket, destination)) this.#close(socket);
     }
+  }
+
+  #close(socket: Duplex): void {
+    this.#closedByUs.add(socket);
+    socket.destroy();
   }
 
   /** The same for all sessions; resolves when the last socket has closed. */
@@ -73,18 +84,18 @@ export class SessionSockets {
   #entry(sessionId: string): Entry {
     let entry = this.#entries.get(sessionId);
     if (entry === undefined) {
-      entry = { opening: new Set(), open: new Set() };
+      entry = { opening: new Set(), open: new Map() };
       this.#entries.set(sessionId, entry);
     }
     return entry;
   }
 
-  #keep(sessionId: string, entry: Entry, socket: Duplex): void {
+  #keep(destination: Destination, entry: Entry, socket: Duplex): void {
     if (socket.closed) return;
-    entry.open.add(socket);
+    entry.open.set(socket, destination);
     socket.once('close', () => {
       entry.open.delete(socket);
-      this.#forget(sessionId, entry);
+      this.#forget(destination.sessionId, entry);
     });
   }
 

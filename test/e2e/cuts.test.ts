@@ -1,5 +1,6 @@
 // What ends at once when a session, a token or an environment changes; and the limits of a session.
 import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import t, { test } from 'tap';
@@ -48,7 +49,7 @@ async function openDownload(session: TestSession): Promise<TLSSocket> {
   return tls;
 }
 
-async function closedWithin(socket: TLSSocket, ms: number): Promise<boolean> {
+async function closedWithin(socket: Socket, ms: number): Promise<boolean> {
   if (socket.destroyed) return true;
   // A cut is a reset, so `once` of node:events would reject with it.
   const closed = new Promise<boolean>((resolve) => socket.once('close', () => resolve(true)));
@@ -89,6 +90,45 @@ test('a host that is removed from an environment is cut, and refused from the ne
   const { head } = await keyveil.connect(session, 'api.test:443');
   t.match(head, /^HTTP\/1\.1 403 /);
   t.match(head, /environment_denied/);
+});
+
+test('an address range that is taken out of an environment cuts what is open to it, and nothing else', async (t) => {
+  const plain = await startUpstream({
+    leaf: null,
+    respond: (_request, response) => {
+      response.writeHead(200, { 'content-length': 100 });
+      response.write('begun');
+    },
+  });
+  t.teardown(() => plain.close());
+  const networking = (cidrs: string[]) => ({
+    config: {
+      type: 'cloud',
+      networking: { type: 'limited', allowed_hosts: ['127.0.0.1', 'api.test'] },
+      allowed_private_cidrs: cidrs,
+    },
+  });
+  const environment = await mustPost('/v1/environments', { name: 'n', ...networking(['127.0.0.0/8', '10.0.0.0/8']) });
+  const id = environment['id'] as string;
+  const session = await keyveil.createSession({ vault_ids: [], environment_id: id });
+  const begin = async () => {
+    const { socket } = await keyveil.connect(session, `127.0.0.1:${plain.port}`);
+    socket.write(`GET / HTTP/1.1\r\nHost: 127.0.0.1:${plain.port}\r\n\r\n`);
+    await readHead(socket);
+    return socket.resume();
+  };
+  const inside = await begin();
+  const elsewhere = await openDownload(session);
+  await mustPost(`/v1/environments/${id}`, networking(['127.0.0.1/32']));
+  await delay(1500);
+  t.equal(inside.destroyed, false, 'an address that is admitted still stays');
+  await mustPost(`/v1/environments/${id}`, networking(['10.0.0.0/8']));
+  t.ok(await closedWithin(inside, CUT_MS_MAX));
+  t.equal(elsewhere.destroyed, false, 'a host that an operator has sent elsewhere');
+  elsewhere.destroy();
+  const { head } = await keyveil.connect(session, `127.0.0.1:${plain.port}`);
+  t.match(head, /^HTTP\/1\.1 403 /);
+  t.match(head, /address_denied/);
 });
 
 test('an emergency stop refuses what would need a swap, lets all else pass, and survives a restart', async (t) => {

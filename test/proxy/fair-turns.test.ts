@@ -4,7 +4,7 @@ import { createServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { test } from 'tap';
-import { TURN_SHARE_MS } from '../../model/limits.ts';
+import { TURN_SHARE_US } from '../../model/limits.ts';
 import { hasTurn, PieceSize, waitForTurn, workInTurns, type Work } from '../../proxy/fair-turns.ts';
 import { OPCODE, WebSocketFault, writeFrame } from '../../proxy/swap/websocket-frames.ts';
 import { createWebSocketSwap } from '../../proxy/swap/websocket-swap.ts';
@@ -42,7 +42,7 @@ test('a session gets its share of a turn, by whatever number of works, and anoth
   for (let turn = 1; flood.count < 200; turn += 1) {
     const before = flood.count;
     await nextTurn();
-    t.ok(flood.count - before <= TURN_SHARE_MS / PIECE_MS, `${flood.count - before} pieces in a turn`);
+    t.ok(flood.count - before <= TURN_SHARE_US / 1000 / PIECE_MS, `${flood.count - before} pieces in a turn`);
     t.ok(other.count >= Math.min(turn - 1, 5), 'the other has a piece in each turn');
   }
   t.equal(other.count, 5);
@@ -56,7 +56,7 @@ test('work that comes goes on at once while there is time, and then waits', asyn
   t.equal(small.count, 1, 'at once');
   const long = { count: 0 };
   workInTurns('long', createWork(20, long));
-  t.ok(long.count <= TURN_SHARE_MS / PIECE_MS);
+  t.ok(long.count <= TURN_SHARE_US / 1000 / PIECE_MS);
   t.notOk(hasTurn('long'));
   while (long.count < 20) await nextTurn();
 });

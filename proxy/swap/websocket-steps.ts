@@ -15,26 +15,21 @@ export interface FrameRewriter {
   readonly isDone: boolean;
 }
 
-export interface FrameStepsOptions<Rules> {
-  /** Whether the frames are a client's. */
-  readonly isMasked: boolean;
-  /** Asked once in each step, after the bytes have come, and only when a frame needs it. */
-  readonly currentRules: () => Rules | Promise<Rules>;
-  readonly needsRules: (piece: FramePiece) => boolean;
-  /** The frame that takes its place, if any; `rules` is null for a piece that needs none. */
-  readonly rewrite: (piece: FramePiece, rules: Rules | null) => Buffer | null;
-}
-
-export class FrameSteps<Rules> implements FrameRewriter {
-  readonly #options: FrameStepsOptions<Rules>;
+export abstract class FrameSteps<Rules> implements FrameRewriter {
   readonly #parser: FrameParser;
   #pieces: Generator<FramePiece, void> | null = null;
   #rules: { readonly current: Rules } | null = null;
 
-  constructor(options: FrameStepsOptions<Rules>) {
-    this.#options = options;
-    this.#parser = new FrameParser({ isMasked: options.isMasked });
+  /** `isMasked` tells a client's frames. */
+  constructor(isMasked: boolean) {
+    this.#parser = new FrameParser({ isMasked });
   }
+
+  /** Asked once in each step, after the bytes have come, and only when a frame needs it. */
+  protected abstract currentRules(): Rules | Promise<Rules>;
+  protected abstract needsRules(piece: FramePiece): boolean;
+  /** The frame that takes its place, if any; `rules` is null for a piece that needs none. */
+  protected abstract rewrite(piece: FramePiece, rules: Rules | null): Buffer | null;
 
   get isDone(): boolean {
     return this.#pieces === null;
@@ -50,30 +45,29 @@ export class FrameSteps<Rules> implements FrameRewriter {
   }
 
   #goOn(frames: Buffer[], done: number): Buffer[] | Promise<Buffer[]> {
-    const { needsRules, currentRules } = this.#options;
     for (let count = done; count < WEBSOCKET_STEP_FRAMES && this.#pieces !== null; count += 1) {
       const { value: piece } = this.#pieces.next();
       if (piece === undefined) this.#pieces = null;
       else {
-        if (this.#rules === null && needsRules(piece)) {
-          const current = currentRules();
+        if (this.#rules === null && this.needsRules(piece)) {
+          const current = this.currentRules();
           if (current instanceof Promise) {
             return current.then((late) => {
               this.#rules = { current: late };
-              this.#rewrite(piece, frames);
+              this.#add(piece, frames);
               return this.#goOn(frames, count + 1);
             });
           }
           this.#rules = { current };
         }
-        this.#rewrite(piece, frames);
+        this.#add(piece, frames);
       }
     }
     return frames;
   }
 
-  #rewrite(piece: FramePiece, frames: Buffer[]): void {
-    const frame = this.#options.rewrite(piece, this.#rules === null ? null : this.#rules.current);
+  #add(piece: FramePiece, frames: Buffer[]): void {
+    const frame = this.rewrite(piece, this.#rules === null ? null : this.#rules.current);
     if (frame !== null) frames.push(frame);
   }
 }

@@ -46,34 +46,16 @@ function beginsMessage(piece: FramePiece): boolean {
  * that does not come at once is kept whole while there is memory for it; else it is sent on in fragments (RFC 6455
  * section 5.4), so that none is too big.
  */
-class Swapping implements WebSocketSwap {
+class Swapping extends FrameSteps<SwapPlan | null> implements WebSocketSwap {
   readonly #options: WebSocketSwapOptions;
-  readonly #steps: FrameSteps<SwapPlan | null>;
   readonly #tally = new SwapTally();
   #message: Message | null = null;
   #held: Buffer[] = [];
   #lease: Lease | null = null;
 
   constructor(options: WebSocketSwapOptions) {
+    super(true);
     this.#options = options;
-    this.#steps = new FrameSteps({
-      isMasked: true,
-      currentRules: () => options.currentPlan(),
-      needsRules: beginsMessage,
-      rewrite: (piece, plan) => this.#rewrite(piece, plan),
-    });
-  }
-
-  get isDone(): boolean {
-    return this.#steps.isDone;
-  }
-
-  take(bytes: Buffer): void {
-    this.#steps.take(bytes);
-  }
-
-  step(): Buffer[] | Promise<Buffer[]> {
-    return this.#steps.step();
   }
 
   openPlan(): SwapPlan | null {
@@ -94,7 +76,15 @@ class Swapping implements WebSocketSwap {
     this.#held = [];
   }
 
-  #rewrite(piece: FramePiece, plan: SwapPlan | null): Buffer | null {
+  protected override currentRules(): SwapPlan | null | Promise<SwapPlan | null> {
+    return this.#options.currentPlan();
+  }
+
+  protected override needsRules(piece: FramePiece): boolean {
+    return beginsMessage(piece);
+  }
+
+  protected override rewrite(piece: FramePiece, plan: SwapPlan | null): Buffer | null {
     if (isControl(piece.opcode)) {
       return writeFrame({ opcode: piece.opcode, fin: true, isMasked: true, payload: [piece.payload] });
     }

@@ -51,34 +51,15 @@ export function createWebSocketVeil(options: WebSocketVeilOptions): WebSocketVei
  * A message that comes at once leaves as one frame. Another leaves as it comes, in fragments of our own (RFC 6455
  * section 5.4), less what is held back until its end; control frames in between keep their place.
  */
-class MessageVeil implements WebSocketVeil {
-  readonly #steps: FrameSteps<readonly Veil[]>;
+class MessageVeil extends FrameSteps<readonly Veil[]> implements WebSocketVeil {
+  readonly #options: WebSocketVeilOptions;
   readonly #counts: HitCounts = new Map();
   #message: Message | null = null;
   #impossible = false;
 
   constructor(options: WebSocketVeilOptions) {
-    this.#steps = new FrameSteps({
-      isMasked: false,
-      currentRules: () => options.currentVeils(),
-      needsRules: (piece) => !isControl(piece.opcode) || isVeilableLength(controlText(piece).length),
-      rewrite: (piece, current) => {
-        const veils = current ?? NO_VEILS;
-        return isControl(piece.opcode) ? this.#rewriteControl(piece, veils) : this.#rewriteData(piece, veils);
-      },
-    });
-  }
-
-  get isDone(): boolean {
-    return this.#steps.isDone;
-  }
-
-  take(bytes: Buffer): void {
-    this.#steps.take(bytes);
-  }
-
-  step(): Buffer[] | Promise<Buffer[]> {
-    return this.#steps.step();
+    super(false);
+    this.#options = options;
   }
 
   veils(): VeilRecord[] {
@@ -87,6 +68,19 @@ class MessageVeil implements WebSocketVeil {
 
   impossible(): boolean {
     return this.#impossible;
+  }
+
+  protected override currentRules(): readonly Veil[] | Promise<readonly Veil[]> {
+    return this.#options.currentVeils();
+  }
+
+  protected override needsRules(piece: FramePiece): boolean {
+    return !isControl(piece.opcode) || isVeilableLength(controlText(piece).length);
+  }
+
+  protected override rewrite(piece: FramePiece, current: readonly Veil[] | null): Buffer | null {
+    const veils = current ?? NO_VEILS;
+    return isControl(piece.opcode) ? this.#rewriteControl(piece, veils) : this.#rewriteData(piece, veils);
   }
 
   /** What is found is overwritten: a control frame has 125 bytes at most (RFC 6455 section 5.5). A close keeps its code. */

@@ -27,7 +27,9 @@ export function startCommand(words: readonly string[], env: Readonly<Record<stri
 export function startBuiltCommandAs(uid: number | undefined, words: readonly string[]): CommandProcess {
   if (!existsSync(BUILT)) throw new Error('There is no built command line: run `npm run build` first.');
   const user = uid === undefined ? {} : { uid, gid: uid };
-  return follow(spawn(process.execPath, [BUILT, ...words], { ...optionsOf({}), ...user }));
+  // Through env(1), which takes away what the test runner adds to follow its children: that writes to this user's files.
+  const clean = ['-i', `PATH=${process.env['PATH'] ?? ''}`, process.execPath, BUILT, ...words];
+  return follow(spawn('env', clean, { ...optionsOf({}), ...user }));
 }
 
 function optionsOf(env: Readonly<Record<string, string>>) {

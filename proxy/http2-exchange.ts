@@ -220,8 +220,9 @@ export class Http2Reply implements ClientReply {
     const fields = { ':status': head.status, ...toHttp2Fields(head.headers) };
     // Node ends the stream by itself after a 205 (RFC 9110 section 15.3.6), and asks for no trailers then.
     const endStream = head.body.kind === 'none' || head.status === RESET_CONTENT;
-    this.#awaitsTrailers = !endStream;
-    this.#stream.respond(fields, { endStream, waitForTrailers: !endStream, ...NO_DATE });
+    // A body of stated length has trailers in HTTP/2 alone; to wait for them costs each response a frame of its own.
+    this.#awaitsTrailers = !endStream && (head.body.kind === 'stream' || head.httpVersion === '2');
+    this.#stream.respond(fields, { endStream, waitForTrailers: this.#awaitsTrailers, ...NO_DATE });
   }
 
   data(chunk: Buffer): boolean {
@@ -253,6 +254,7 @@ export class Http2Reply implements ClientReply {
 
   /** RFC 9113 section 8.1: a whole response before the end of the request is followed by RST_STREAM(NO_ERROR). */
   #leaveRequest(): void {
+    if (this.#stream.readableEnded) return;
     // nghttp2 is still at sending what ends the stream, and a reset from within would overtake it.
     setImmediate(() => {
       if (this.#stream.readableEnded || this.#stream.destroyed) return;

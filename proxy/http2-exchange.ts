@@ -220,9 +220,9 @@ export class Http2Reply implements ClientReply {
     const fields = { ':status': head.status, ...toHttp2Fields(head.headers) };
     // Node ends the stream by itself after a 205 (RFC 9110 section 15.3.6), and asks for no trailers then.
     const endStream = head.body.kind === 'none' || head.status === RESET_CONTENT;
-    // A body of stated length has trailers in HTTP/2 alone; to wait for them costs each response a frame of its own.
-    this.#awaitsTrailers = !endStream && (head.body.kind === 'stream' || head.httpVersion === '2');
-    this.#stream.respond(fields, { endStream, waitForTrailers: this.#awaitsTrailers, ...NO_DATE });
+    // Also where none can come: without the wait a client that leaves at the last byte is taken for one that cut it short.
+    this.#awaitsTrailers = !endStream;
+    this.#stream.respond(fields, { endStream, waitForTrailers: !endStream, ...NO_DATE });
   }
 
   data(chunk: Buffer): boolean {

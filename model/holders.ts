@@ -29,8 +29,9 @@ export class Holders<Item> {
   /** The oldest item of whoever holds most; undefined where nobody holds more than one. */
   oldestOfMost(): Item | undefined {
     if (this.#most < 2) return undefined;
-    const [holder] = this.#holdersByCount.get(this.#most) ?? [];
-    const [oldest] = this.#items.get(holder ?? '') ?? [];
+    // Somebody holds that many: the count would be lower else.
+    const [holder] = this.#holdersByCount.get(this.#most) as ReadonlySet<string>;
+    const [oldest] = this.#items.get(holder as string) as ReadonlySet<Item>;
     return oldest;
   }
 

@@ -87,15 +87,22 @@ function readStanding(database: Database, nowMs: number): Standing {
 /** Null when the file can't be read as a database of ours: it may be why there is a restore. */
 function standingBefore(path: string, nowMs: number): Standing | null {
   if (!existsSync(path)) return null;
-  let database: Database | null = null;
   try {
-    database = openForeignCopy(path, CONTROL_DATABASE);
-    return readStanding(database, nowMs);
+    return standingIn(path, nowMs);
   } catch {
     return null;
-  } finally {
-    database?.close();
   }
+}
+
+function standingIn(path: string, nowMs: number): Standing {
+  const database = openForeignCopy(path, CONTROL_DATABASE);
+  let standing: Standing;
+  try {
+    standing = readStanding(database, nowMs);
+  } finally {
+    database.close();
+  }
+  return standing;
 }
 
 function countOf({ sessions, tokens, credentials }: Standing): UsableCounts {

@@ -115,8 +115,10 @@ async function run(invocation: Invocation): Promise<number> {
   const { proxyAddress, adminAddress, socketPath } = daemon;
   logger.info({ address: proxyAddress.address, port: proxyAddress.port }, 'The proxy listens');
   logger.info({ address: adminAddress.address, port: adminAddress.port }, 'The admin API listens');
+  // Whoever reads that it is ready may send a signal at once.
+  const stopped = serveUntilSignal(daemon, logger);
   logger.info({ path: socketPath }, 'Ready');
-  await serveUntilSignal(daemon, logger);
+  await stopped;
   logger.info({}, 'Stopped');
   return 0;
 }

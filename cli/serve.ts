@@ -97,13 +97,15 @@ async function run(invocation: Invocation): Promise<number> {
   const config = loadConfig({ env: invocation.env, flags: invocation.textFlags, cwd: invocation.cwd });
   forgetSecretVariables();
   // Loaded here, so that the other commands start without the weight of the daemon.
-  const [{ keepObjectsYoung }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] = await Promise.all([
-    import('../daemon/heap.ts'),
-    import('../daemon/daemon.ts'),
-    import('../daemon/worker.ts'),
-    import('../daemon/logger.ts'),
-  ]);
+  const [{ bindWithoutResource, keepObjectsYoung }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] =
+    await Promise.all([
+      import('../daemon/runtime-costs.ts'),
+      import('../daemon/daemon.ts'),
+      import('../daemon/worker.ts'),
+      import('../daemon/logger.ts'),
+    ]);
   keepObjectsYoung();
+  bindWithoutResource();
   const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   failOnUncaught(logger);
   if (isWorkerProcess()) {

@@ -1,6 +1,6 @@
 // Ready TLS contexts for hosts, at most so many, the least recently used one making room for the next.
 import { constants, createHash, randomBytes } from 'node:crypto';
-import { createSecureContext, type SecureContext } from 'node:tls';
+import { createSecureContext, DEFAULT_CIPHERS, type SecureContext } from 'node:tls';
 import { CERTIFICATE_BACKDATE_DAYS, LEAF_CACHE_ENTRIES_MAX } from '../model/limits.ts';
 import type { Clock, LeafSource } from '../model/ports.ts';
 import { createLeafKey, mintLeaf } from './leaf.ts';
@@ -12,6 +12,11 @@ import type { Issuer } from './x509.ts';
 export const TICKET_KEY_BYTES = 48;
 /** How long a client can resume a TLS session. */
 const TLS_SESSION_SECONDS = 3600;
+// The runtime's own list, this one first: its hash is the one that processors compute themselves (RFC 8446 appendix B.4).
+const CHEAPEST_CIPHER = 'TLS_AES_128_GCM_SHA256';
+const CIPHERS = DEFAULT_CIPHERS.split(':')
+  .sort((a, b) => Number(b === CHEAPEST_CIPHER) - Number(a === CHEAPEST_CIPHER))
+  .join(':');
 
 export interface LeafCacheOptions {
   readonly clock: Clock;
@@ -147,6 +152,8 @@ class LruLeafCache implements LeafCache {
       // OpenSSL would look through them for the rest of the chain in every handshake.
       ca: [],
       minVersion: 'TLSv1.2',
+      ciphers: CIPHERS,
+      honorCipherOrder: true,
       // A handshake costs the server most: a client gets one for each connection.
       secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
       ticketKeys: this.#ticketKeys,

@@ -16,7 +16,7 @@ import { Pipeline } from './pipeline.ts';
 import { PlainRequests } from './plain-requests.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { answerError, toKeyveilError } from './responses.ts';
-import { countConnection, Refusal } from './session-connections.ts';
+import { countConnection, Refusal, vetWhileOpen } from './session-connections.ts';
 import { SessionWatch } from './session-watch.ts';
 import type { ProxyPorts } from './settings.ts';
 import { serveTunnel, type OpenedTunnel, type TunnelServers } from './tunnel.ts';
@@ -25,8 +25,6 @@ import { dropVeils } from './veil/compile.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
 const KEEP_ALIVE_MS = 60_000;
-// One reason for all: making one costs more than closing the tunnel, most of it its stack.
-const CLIENT_GONE = new DOMException('The client has gone.', 'AbortError');
 const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
 
 export interface Proxy {
@@ -185,21 +183,13 @@ class ProxyServer implements Proxy {
       throw new Refusal(error, policy.sessionId);
     }
     if (socket.destroyed) return null;
-    const abortion = new AbortController();
-    const abort = (): void => abortion.abort(CLIENT_GONE);
-    socket.once('close', abort);
     const destination: Destination = {
       sessionId: policy.sessionId,
       scheme: 'https',
       authority,
       allowedPrivateCidrs: policy.allowedPrivateCidrs,
     };
-    try {
-      await upstream.vet(destination, abortion.signal);
-    } catch (error) {
-      throw new Refusal(error, policy.sessionId);
-    }
-    socket.off('close', abort);
+    if (!upstream.isConnected(destination)) await vetWhileOpen(upstream, destination, socket);
     if (socket.destroyed) return null;
     socket.write(ESTABLISHED);
     return { tunnel, socket, destination };

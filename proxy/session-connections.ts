@@ -1,7 +1,11 @@
 // Connections of a session, counted until they close: in this process, in the primary where there is one, in the metrics.
 import type { Socket } from 'node:net';
+import type { Destination, Upstream } from './exchange.ts';
 import type { ProxyPorts } from './settings.ts';
 import type { Tunnel, TunnelRegistry } from './tunnels.ts';
+
+// One reason for all: making one costs more than closing the tunnel, most of it its stack.
+const CLIENT_GONE = new DOMException('The client has gone.', 'AbortError');
 
 type Ports = Pick<ProxyPorts, 'gate' | 'metrics'>;
 
@@ -45,5 +49,19 @@ export class Refusal extends Error {
   constructor(cause: unknown, sessionId: string) {
     super('refused', { cause });
     this.sessionId = sessionId;
+  }
+}
+
+/** Looks whether the destination may be reached, until the client leaves. Rejects with a `Refusal` of the session's. */
+export async function vetWhileOpen(upstream: Upstream, destination: Destination, socket: Socket): Promise<void> {
+  const abortion = new AbortController();
+  const abort = (): void => abortion.abort(CLIENT_GONE);
+  socket.once('close', abort);
+  try {
+    await upstream.vet(destination, abortion.signal);
+  } catch (error) {
+    throw new Refusal(error, destination.sessionId);
+  } finally {
+    socket.off('close', abort);
   }
 }

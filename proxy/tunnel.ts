@@ -5,7 +5,7 @@ import type { ConnectionReason } from '../model/audit.ts';
 import { openTunnelTrail } from './audit-trail.ts';
 import { parseClientHello, type ClientHello } from './client-hello.ts';
 import type { Destination } from './exchange.ts';
-import { decideProtocol, peek } from './first-bytes.ts';
+import { peek, readOpening } from './first-bytes.ts';
 import type { Http1Server } from './http1-server.ts';
 import type { Http2Server } from './http2-server.ts';
 import { relay } from './relay.ts';
@@ -36,17 +36,17 @@ export async function serveTunnel(opened: OpenedTunnel, servers: TunnelServers, 
     await relayUnread(opened, ports);
     return;
   }
-  const protocol = await peek(socket, settings.firstBytesTimeoutMs, decideProtocol);
-  switch (protocol) {
+  const opening = await peek(socket, settings.firstBytesTimeoutMs, readOpening);
+  switch (opening?.protocol) {
     case 'tls':
-      await serveTls(opened, servers, ports);
+      await serveTls(opened, opening.hello, { servers, ports });
       return;
     case 'http1':
       markIdle(tunnel, ports);
       servers.http1.serve(socket, tunnel);
       return;
     case 'unsupported':
-    case null:
+    case undefined:
       refuse(opened, ports, 'unsupported_protocol');
   }
 }
@@ -62,12 +62,19 @@ function refuse(opened: OpenedTunnel, ports: ProxyPorts, reason: ConnectionReaso
   socket.destroy();
 }
 
-async function serveTls(opened: OpenedTunnel, servers: TunnelServers, ports: ProxyPorts): Promise<void> {
+interface TunnelParts {
+  readonly servers: TunnelServers;
+  readonly ports: ProxyPorts;
+}
+
+async function serveTls(opened: OpenedTunnel, hello: ClientHello | null, parts: TunnelParts): Promise<void> {
+  const { servers, ports } = parts;
   const { tunnel, socket } = opened;
   const { host } = tunnel.authority;
   const context = ports.leaves.contextFor(host);
   const handshake = await terminateTls(socket, {
     host,
+    hello,
     context: context instanceof Promise ? await context : context,
     timeoutMs: ports.settings.handshakeTimeoutMs,
     protocols: PROTOCOLS,

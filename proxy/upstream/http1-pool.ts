@@ -40,14 +40,18 @@ export class Http1Pool {
   take(destination: Destination): Http1Connection | null {
     const idle = this.#sessions.get(destination.sessionId)?.get(originKey(destination));
     if (idle === undefined) return null;
-    const now = performance.now();
     for (let connection = idle.pop(); connection !== undefined; connection = idle.pop()) {
       this.size -= 1;
-      if (connection.isUsable && connection.expiresAt > now && this.#isAdmitted(connection, destination))
-        return connection;
+      if (this.#isReady(connection, destination)) return connection;
       connection.drop();
     }
     return null;
+  }
+
+  /** Whether `take` would give one, as far as can be told without taking it. */
+  has(destination: Destination): boolean {
+    const last = this.#sessions.get(destination.sessionId)?.get(originKey(destination))?.at(-1);
+    return last !== undefined && this.#isReady(last, destination);
   }
 
   /** Keeps a connection that has no exchange, or closes it when there is no room or no time left for it. */
@@ -86,6 +90,10 @@ export class Http1Pool {
     for (const sessionId of [...this.#sessions.keys()]) this.closeSession(sessionId);
     if (this.#sweeper !== null) clearInterval(this.#sweeper);
     this.#sweeper = null;
+  }
+
+  #isReady(connection: Http1Connection, destination: Destination): boolean {
+    return connection.isUsable && connection.expiresAt > performance.now() && this.#isAdmitted(connection, destination);
   }
 
   #isAdmitted(connection: Http1Connection, destination: Destination): boolean {

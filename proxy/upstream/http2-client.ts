@@ -133,6 +133,12 @@ export class Http2Pool {
     this.#options = options;
   }
 
+  /** Whether `start` would find one. */
+  has(destination: Destination): boolean {
+    const open = this.#connections.get(keyOf(destination)) ?? [];
+    return open.some((connection) => connection.hasRoom && this.#isAdmitted(connection, destination));
+  }
+
   /** Starts the exchange on a connection that is open and has room; false when there is none. Throws as its `start`. */
   start(exchange: Http2Exchange): boolean {
     const { destination } = exchange.input;

@@ -50,6 +50,10 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     this.#http2 = new Http2Pool({ ...timing, admits: (socket, destination) => connector.admits(socket, destination) });
   }
 
+  isConnected(destination: Destination): boolean {
+    return this.#http1.has(destination) || this.#http2.has(destination);
+  }
+
   vet(destination: Destination, signal: AbortSignal): Promise<void> {
     return this.#connector.vet(destination, signal);
   }

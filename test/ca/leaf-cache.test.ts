@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { createPublicKey, randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { ConnectionOptions } from 'node:tls';
 import { promisify } from 'node:util';
 import { test, type Test } from 'tap';
 import { createCaExport } from '../../ca/bundle.ts';
@@ -48,6 +49,20 @@ test('a client that trusts ca.pem completes a handshake with every kind of host'
     });
     await t.rejects(handshake(host, { port }), { code: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE' });
   }
+});
+
+test('the cheapest of the strong ciphers that a client offers is taken', async (t) => {
+  const { cache, files } = await openAuthority();
+  const { port } = await serve(t, cache, 'api.example.com');
+  const cipherFor = async (options: Omit<ConnectionOptions, 'port'>): Promise<string> =>
+    (await handshake('api.example.com', { port, ca: files.caPem(), ...options })).cipher;
+  t.equal(await cipherFor({}), 'TLS_AES_128_GCM_SHA256');
+  t.equal(
+    await cipherFor({ ciphers: 'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256' }),
+    'TLS_AES_256_GCM_SHA384',
+  );
+  t.equal(await cipherFor({ maxVersion: 'TLSv1.2' }), 'TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256');
+  await t.rejects(cipherFor({ maxVersion: 'TLSv1.2', ciphers: 'NULL-SHA256:@SECLEVEL=0' }));
 });
 
 test('the server sends its leaf alone, and nothing older than TLS 1.2', async (t) => {

@@ -26,17 +26,23 @@ interface Site {
   readonly dialled: string[];
   /** Names that were asked for. */
   readonly asked: string[];
+  /** Closes the server's side of them all. */
+  closeConnections(): void;
 }
 
 /** A server on every address of this machine, and a proxy whose names the test resolves. */
-async function openSite(t: Test, answers: readonly (readonly string[] | Error)[]): Promise<Site> {
+async function openSite(
+  t: Test,
+  answers: readonly (readonly string[] | Error)[],
+  fields = 'Connection: close\r\n',
+): Promise<Site> {
   const dialled: string[] = [];
   const asked: string[] = [];
   const sockets = new Set<Socket>();
   const server = createTlsServer({ ...leaf, ALPNProtocols: ['http/1.1'] }, (socket) => {
     dialled.push((socket.localAddress ?? '').replace(/^::ffff:/, ''));
     socket.on('error', () => socket.destroy());
-    socket.on('data', () => socket.write(answer('ok', 'Connection: close\r\n')));
+    socket.on('data', () => socket.write(answer('ok', fields)));
   });
   server.on('connection', (socket: Socket) => {
     sockets.add(socket);
@@ -54,13 +60,14 @@ async function openSite(t: Test, answers: readonly (readonly string[] | Error)[]
     policy: sessionPolicy([]),
     upstream: { resolve, allowedCidrs: ALLOWED, connectTimeoutMs: 5000 },
   });
+  const closeConnections = (): void => sockets.forEach((socket) => socket.destroy());
   t.teardown(async () => {
     await keyveil.close();
-    for (const socket of sockets) socket.destroy();
+    closeConnections();
     server.close();
     await once(server, 'close');
   });
-  return { keyveil, port: (server.address() as AddressInfo).port, dialled, asked };
+  return { keyveil, port: (server.address() as AddressInfo).port, dialled, asked, closeConnections };
 }
 
 /** One request in a tunnel of its own; the head of the answer. */
@@ -89,6 +96,19 @@ test('a name that changes its answer after the CONNECT leads nowhere: each dial 
   const { head } = await late.keyveil.connect(`api.test:${late.port}`);
   t.match(head, /^HTTP\/1\.1 403 /);
   t.strictSame(late.dialled, ['127.0.0.1']);
+});
+
+test('a name is not asked for again while a connection to it waits, and is once that has gone', async (t) => {
+  const site = await openSite(t, [['127.0.0.1'], ['127.0.0.1'], ['127.0.0.2']], '');
+  t.match(await ask(site), /^HTTP\/1\.1 200 /);
+  t.equal(site.asked.length, 2);
+  t.match(await ask(site), /^HTTP\/1\.1 200 /, 'what the name says now is no matter: nothing new is dialled');
+  t.equal(site.asked.length, 2);
+  t.strictSame(site.dialled, ['127.0.0.1']);
+  site.closeConnections();
+  let head = '';
+  while (site.asked.length === 2) ({ head } = await site.keyveil.connect(`api.test:${site.port}`));
+  t.match(head, /^HTTP\/1\.1 403 /);
 });
 
 test('of mixed answers only what passes is dialled', async (t) => {

@@ -42,6 +42,8 @@ export async function openTlsHost(contextFor: () => SecureContext | Promise<Secu
 export interface Handshake {
   readonly isSessionReused: boolean;
   readonly protocol: string | null;
+  /** Name of the cipher suite by IANA. */
+  readonly cipher: string;
   readonly session: Buffer | undefined;
   /** Certificates that came with the leaf. */
   readonly chainLength: number;
@@ -73,9 +75,10 @@ export async function handshake(
     await once(socket, 'secureConnect');
     const isSessionReused = socket.isSessionReused();
     const protocol = socket.getProtocol();
+    const cipher = socket.getCipher().standardName;
     const chainLength = countIssuers(socket);
     await once(socket, 'end');
-    return { isSessionReused, protocol, session, chainLength, text };
+    return { isSessionReused, protocol, cipher, session, chainLength, text };
   } finally {
     socket.destroy();
   }

@@ -295,6 +295,9 @@ test('a pooled connection is not used for a session whose environment no longer 
   t.equal((await send(upstream, allowed)).body, 'ok');
   t.equal((await send(upstream, { ...allowed, allowedPrivateCidrs: [...LOOPBACK] })).body, 'ok');
   t.equal(server.connectionCount, 1);
+  t.ok(upstream.isConnected({ ...allowed, allowedPrivateCidrs: [...LOOPBACK] }));
+  t.notOk(upstream.isConnected({ ...allowed, sessionId: 'sesn_2' }), 'it is no other session’s');
+  t.notOk(upstream.isConnected({ ...allowed, allowedPrivateCidrs: [] }));
   t.match((await send(upstream, { ...allowed, allowedPrivateCidrs: [] })).error, { code: 'address_denied' });
   await server.drained();
 });

@@ -145,8 +145,16 @@ test('a request that came by HTTP/2 goes on by HTTP/2, all on one connection', a
   t.equal(seen[0]?.['cookie'], 'a=1; b=2');
   t.equal('connection' in (seen[0] as object), false);
   t.ok((seen[0] as Sensitive)[sensitiveHeaders]?.includes('authorization'));
-  await send(upstream, destinationOf(server.port, { sessionId: 'sesn_2' }), http2);
+  const foreign = destinationOf(server.port, { sessionId: 'sesn_2' });
+  t.strictSame(
+    [destination, foreign].map((other) => upstream.isConnected(other)),
+    [true, false],
+  );
+  await send(upstream, foreign, http2);
   t.equal(server.sockets.size, 2, 'another session has another connection');
+  upstream.closeSession('sesn_2');
+  while (upstream.isConnected(foreign)) await new Promise(setImmediate);
+  t.ok(upstream.isConnected(destination));
 });
 
 test('the version follows the client, except where the upstream speaks one only', async (t) => {

@@ -1,7 +1,7 @@
 // The composition root: the only place where store, CA, proxy and admin API meet.
 import { hostname } from 'node:os';
 import type { AddressInfo } from 'node:net';
-import { createAdminServer, type AdminServerOptions } from '../admin-api/server.ts';
+import type * as AdminApi from '../admin-api/server.ts';
 import { createCaExport } from '../ca/bundle.ts';
 import { openRoot, type RootAuthority } from '../ca/root.ts';
 import type { CaControl, CaExport, CaStatus, Clock, Logger } from '../model/ports.ts';
@@ -103,7 +103,7 @@ async function openParts(config: Config, options: DaemonOptions, closers: Closer
 function adminOptionsOf(
   opened: Opened,
   addresses: { proxy: () => AddressInfo | null },
-): Omit<AdminServerOptions, 'trust'> {
+): Omit<AdminApi.AdminServerOptions, 'trust'> {
   const { config, store, ca, clock, logger, metrics, token } = opened;
   return {
     store: store.control,
@@ -138,7 +138,11 @@ function advertisedUrlOf(config: Config, address: AddressInfo | null): string {
   return `${config.proxyTls === null ? 'http' : 'https'}://${name}:${address?.port ?? config.proxyListen.port}`;
 }
 
-async function listenAdmin(opened: Opened, addresses: { proxy: () => AddressInfo | null }) {
+async function listenAdmin(
+  { createAdminServer }: typeof AdminApi,
+  opened: Opened,
+  addresses: { proxy: () => AddressInfo | null },
+) {
   const { config, closers, deadline } = opened;
   const base = adminOptionsOf(opened, addresses);
   const { adminTls } = config;
@@ -184,7 +188,8 @@ async function withTimeout(work: Promise<void>, ms: number): Promise<void> {
 
 async function start(config: Config, options: DaemonOptions, closers: Closers): Promise<Daemon> {
   await requireFreeAddresses(config);
-  const opened = await openParts(config, options, closers);
+  // The API and its framework are loaded while the audit writer's thread starts, for which the store waits.
+  const [opened, adminApi] = await Promise.all([openParts(config, options, closers), import('../admin-api/server.ts')]);
   const { metrics, logger } = opened;
   let adminAddress: AddressInfo | null = null;
   let proxyAddress: AddressInfo | null = null;
@@ -203,7 +208,7 @@ async function start(config: Config, options: DaemonOptions, closers: Closers): 
   closers.add(() => host.close());
   metrics.addPeers(() => host.peers());
   opened.caListeners.add(() => host.caChanged());
-  const admin = await listenAdmin(opened, { proxy: () => proxyAddress });
+  const admin = await listenAdmin(adminApi, opened, { proxy: () => proxyAddress });
   adminAddress = admin.adminAddress;
   proxyAddress = await host.listen();
   let markClosed: () => void = () => undefined;

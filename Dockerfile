@@ -19,7 +19,7 @@ COPY --from=build /app/package.json ./package.json
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 RUN install -d -o node -g node -m 0700 /data \
- && ln -s /app/dist/cli/main.js /usr/local/bin/keyveil
+ && ln -s /app/dist/cli/keyveil.sh /usr/local/bin/keyveil
 USER node
 VOLUME /data
 EXPOSE 7080
@@ -27,5 +27,5 @@ STOPSIGNAL SIGTERM
 # By the socket: it answers whatever the admin API's address and TLS are.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "require('node:http').get({socketPath: process.env.KEYVEIL_DATA_DIR + '/admin.sock', path: '/readyz'}, (answer) => process.exit(answer.statusCode === 200 ? 0 : 1)).on('error', () => process.exit(1))"]
 # In exec form, so that SIGTERM reaches the daemon, which drains; SIGUSR1 must not open the inspector on a process with keys.
-ENTRYPOINT ["node", "--disable-sigusr1", "/app/dist/cli/main.js"]
+ENTRYPOINT ["node", "--disable-sigusr1", "--max-semi-space-size=32", "/app/dist/cli/main.js"]
 CMD ["serve"]

@@ -19,4 +19,5 @@ for (const entry of readdirSync(dist, { recursive: true, withFileTypes: true }))
   if (entry.isFile() && !existsSync(source)) rmSync(path);
 }
 if (existsSync('migrations')) cpSync('migrations', join(dist, 'migrations'), { recursive: true });
-if (existsSync('dist/cli/main.js')) chmodSync('dist/cli/main.js', 0o755);
+if (existsSync('cli/keyveil.sh')) cpSync('cli/keyveil.sh', 'dist/cli/keyveil.sh');
+for (const program of ['dist/cli/keyveil.sh', 'dist/cli/main.js']) if (existsSync(program)) chmodSync(program, 0o755);

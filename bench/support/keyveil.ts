@@ -10,6 +10,8 @@ const ROOT = join(import.meta.dirname, '../..');
 const HOSTS = join(ROOT, 'bench/peers/hosts.mjs');
 const ADMIN_TOKEN = 'bench-admin-token-0123456789abcdef0123456789';
 const CREDENTIALS = 10;
+/** As `cli/keyveil.sh` starts the runtime. */
+const RUNTIME_OPTIONS = ['--max-semi-space-size=32'];
 
 export interface KeyveilOptions {
   readonly name?: string;
@@ -84,7 +86,7 @@ export async function startKeyveil(scene: Scene, options: KeyveilOptions = {}): 
   const main = process.env['BENCH_KEYVEIL'] ?? join(ROOT, 'dist/cli/main.js');
   const imports = [HOSTS, ...(options.imports ?? [])].map((path) => `--import=${path}`);
   const startedAt = performance.now();
-  const program = await startProgram([process.execPath, ...imports, ...(options.nodeOptions ?? []), main, 'serve'], {
+  const program = await startProgram([process.execPath, ...RUNTIME_OPTIONS, ...imports, ...(options.nodeOptions ?? []), main, 'serve'], {
     env: {
       KEYVEIL_DATA_DIR: dataDir,
       KEYVEIL_PROXY_LISTEN: `127.0.0.1:${port}`,

@@ -1,5 +1,5 @@
 // npm's scripts as processes: a signal to npm ends what the script runs, and leaves nothing behind.
-import { spawn, type ChildProcessByStdio } from 'node:child_process';
+import { execFileSync, spawn, spawnSync, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';
 import {
   cpSync,
@@ -169,9 +169,34 @@ void test('npm run demo: SIGTERM to npm ends the demo, its daemon and its folder
   );
 });
 
+void test('the command, by a link as npm makes it, is the program with its arguments and the options of its runtime', (t) => {
+  const { bin, version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+    bin: { keyveil: string };
+    version: string;
+  };
+  const folder = t.testdir({});
+  const links = ['first', 'a b'].map((name) => join(folder, name));
+  symlinkSync(join(root, bin.keyveil), links[0] as string);
+  symlinkSync('first', links[1] as string);
+  const options = '--import=data:text/javascript,process.stderr.write(JSON.stringify(process.execArgv))';
+  for (const command of [join(root, bin.keyveil), ...links]) {
+    const env = { PATH: process.env['PATH'] };
+    t.match(execFileSync(command, ['--version'], { cwd: folder, env, encoding: 'utf8' }), version, command);
+    const child = spawnSync(command, ['vault', 'a b', "it's"], {
+      env: { ...env, NODE_OPTIONS: options },
+      encoding: 'utf8',
+    });
+    t.match(child.stderr, /^\["--max-semi-space-size=32"\]/);
+    t.match(child.stderr, /a b/, 'an argument stays one');
+    t.equal(child.status, 2);
+  }
+  t.end();
+});
+
 void test('every script that ends in a program hands its process over to it', (t) => {
   const kept = Object.entries(scripts).filter(
-    ([name, line]) => ['start', 'demo', 'bench'].includes(name) && !line.includes('&& exec node '),
+    ([name, line]) =>
+      ['start', 'demo', 'bench'].includes(name) && !/&& exec (?:node|dist\/cli\/keyveil\.sh) /.test(line),
   );
   t.same(kept, []);
   t.end();

@@ -86,20 +86,23 @@ export async function startKeyveil(scene: Scene, options: KeyveilOptions = {}): 
   const main = process.env['BENCH_KEYVEIL'] ?? join(ROOT, 'dist/cli/main.js');
   const imports = [HOSTS, ...(options.imports ?? [])].map((path) => `--import=${path}`);
   const startedAt = performance.now();
-  const program = await startProgram([process.execPath, ...RUNTIME_OPTIONS, ...imports, ...(options.nodeOptions ?? []), main, 'serve'], {
-    env: {
-      KEYVEIL_DATA_DIR: dataDir,
-      KEYVEIL_PROXY_LISTEN: `127.0.0.1:${port}`,
-      KEYVEIL_ADMIN_LISTEN: `127.0.0.1:${adminPort}`,
-      KEYVEIL_ADMIN_TOKEN: ADMIN_TOKEN,
-      KEYVEIL_UPSTREAM_CA_FILE: scene.caPath,
-      KEYVEIL_ALLOWED_PRIVATE_CIDRS: '127.0.0.0/8',
-      KEYVEIL_ALLOWED_PORTS: '*',
-      KEYVEIL_WORKERS: String(options.workers ?? 1),
-      ...options.env,
+  const program = await startProgram(
+    [process.execPath, ...RUNTIME_OPTIONS, ...imports, ...(options.nodeOptions ?? []), main, 'serve'],
+    {
+      env: {
+        KEYVEIL_DATA_DIR: dataDir,
+        KEYVEIL_PROXY_LISTEN: `127.0.0.1:${port}`,
+        KEYVEIL_ADMIN_LISTEN: `127.0.0.1:${adminPort}`,
+        KEYVEIL_ADMIN_TOKEN: ADMIN_TOKEN,
+        KEYVEIL_UPSTREAM_CA_FILE: scene.caPath,
+        KEYVEIL_ALLOWED_PRIVATE_CIDRS: '127.0.0.0/8',
+        KEYVEIL_ALLOWED_PORTS: '*',
+        KEYVEIL_WORKERS: String(options.workers ?? 1),
+        ...options.env,
+      },
+      readyLine: /"msg":"Ready"/,
     },
-    readyLine: /"msg":"Ready"/,
-  });
+  );
   const startedInMs = performance.now() - startedAt;
   const startedWithCpuMs = cpuSecondsOf([program.child.pid as number]) * 1000;
   const call = adminCall(adminPort);

@@ -189,7 +189,11 @@ async function withTimeout(work: Promise<void>, ms: number): Promise<void> {
 async function start(config: Config, options: DaemonOptions, closers: Closers): Promise<Daemon> {
   await requireFreeAddresses(config);
   // The API and its framework are loaded while the audit writer's thread starts, for which the store waits.
-  const [opened, adminApi] = await Promise.all([openParts(config, options, closers), import('../admin-api/server.ts')]);
+  const opening = openParts(config, options, closers);
+  const loading = import('../admin-api/server.ts');
+  // What fails first must not leave the other one opening, or failing unheard.
+  await Promise.allSettled([opening, loading]);
+  const [opened, adminApi] = [await opening, await loading];
   const { metrics, logger } = opened;
   let adminAddress: AddressInfo | null = null;
   let proxyAddress: AddressInfo | null = null;

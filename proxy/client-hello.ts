@@ -1,11 +1,12 @@
 // Reads the server name out of a TLS ClientHello without terminating it (RFC 8446 section 4.1.2, RFC 6066 section 3).
+import { CLIENT_HELLO_BYTES_MAX, CLIENT_HELLO_RECORDS_MAX } from '../model/limits.ts';
 
 const HANDSHAKE_RECORD = 22;
 const CLIENT_HELLO = 1;
 const SERVER_NAME = 0;
 const HOST_NAME = 0;
 const RECORD_HEADER_BYTES = 5;
-const HELLO_BYTES_MAX = 64 * 1024;
+const MESSAGE_HEADER_BYTES = 4;
 
 /** What the first bytes of a TLS connection say. */
 export type ClientHello =
@@ -42,17 +43,26 @@ class Reader {
   }
 }
 
-// A handshake message may be spread over several records (RFC 8446 section 5.1).
+// A handshake message may be spread over several records (RFC 8446 section 5.1). What has come may be looked at for each
+// byte that comes, so the work for one look is bounded by the number of records.
 function collectHandshake(bytes: Buffer): Buffer | null {
   const parts: Buffer[] = [];
+  let collectedBytes = 0;
+  let messageBytes = Infinity;
   let offset = 0;
   while (bytes.length - offset >= RECORD_HEADER_BYTES) {
     if (bytes[offset] !== HANDSHAKE_RECORD) throw new RangeError('The record is not a handshake.');
+    if (parts.length === CLIENT_HELLO_RECORDS_MAX) throw new RangeError('The ClientHello is in too many records.');
     const end = offset + RECORD_HEADER_BYTES + bytes.readUInt16BE(offset + 3);
     if (end === offset + RECORD_HEADER_BYTES) throw new RangeError('The record is empty.');
-    parts.push(bytes.subarray(offset + RECORD_HEADER_BYTES, Math.min(end, bytes.length)));
-    const message = Buffer.concat(parts);
-    if (message.length >= 4 && message.length >= 4 + message.readUIntBE(1, 3)) return message;
+    const part = bytes.subarray(offset + RECORD_HEADER_BYTES, end);
+    parts.push(part);
+    collectedBytes += part.length;
+    if (messageBytes === Infinity && collectedBytes >= MESSAGE_HEADER_BYTES) {
+      messageBytes = MESSAGE_HEADER_BYTES + Buffer.concat(parts).readUIntBE(1, 3);
+      if (messageBytes > CLIENT_HELLO_BYTES_MAX) throw new RangeError('The ClientHello is too long.');
+    }
+    if (collectedBytes >= messageBytes) return Buffer.concat(parts);
     offset = end;
   }
   return null;
@@ -74,7 +84,7 @@ function serverNameOf(extensions: Reader): string | null {
 export function parseClientHello(bytes: Buffer): ClientHello {
   try {
     const message = collectHandshake(bytes);
-    if (message === null) return { kind: bytes.length > HELLO_BYTES_MAX ? 'malformed' : 'incomplete' };
+    if (message === null) return { kind: bytes.length > CLIENT_HELLO_BYTES_MAX ? 'malformed' : 'incomplete' };
     const reader = new Reader(message);
     if (reader.number(1) !== CLIENT_HELLO) return { kind: 'malformed' };
     const hello = new Reader(reader.vector(3));

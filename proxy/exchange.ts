@@ -78,7 +78,7 @@ export interface UpstreamExchange {
 
 /** The upstream side as the pipeline sees it. */
 export interface Upstream {
-  /** Whether a connection to it waits for a request, of which the address was vetted and may still be reached. */
+  /** Whether a connection to it waits for a request, of which the address was vetted and may still be reached; never behind a chained proxy. */
   isConnected(destination: Destination): boolean;
   /** Resolves and classifies, and opens nothing. Rejects with `address_denied` or `upstream_connect_failed`. */
   vet(destination: Destination, signal: AbortSignal): Promise<void>;

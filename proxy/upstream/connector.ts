@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import type { Authority } from '../../model/authority.ts';
-import { formatAuthority } from '../../model/authority.ts';
+import { bareHost, formatAuthority, isAddressLiteral } from '../../model/authority.ts';
 import { KeyveilError } from '../../model/errors.ts';
 import type { HostSet } from '../../model/host-pattern.ts';
 import type { Destination } from '../exchange.ts';
@@ -32,7 +32,9 @@ export interface Connector {
   openTcp(destination: Destination, signal: AbortSignal): Promise<Duplex>;
   /** A verified TLS connection. Rejects as `openTcp` does, or with `upstream_tls_failed`. */
   openTls(destination: Destination, alpnProtocols: readonly AlpnProtocol[], signal: AbortSignal): Promise<TLSSocket>;
-  /** Whether the peer of an open connection may still be reached. */
+  /** Whether another proxy is asked for it, which resolves its name. */
+  isProxied(destination: Destination): boolean;
+  /** Whether the peer of an open connection may still be reached; of a name that another proxy resolves nothing can be told. */
   admits(socket: Duplex, destination: Destination): boolean;
 }
 
@@ -112,9 +114,11 @@ export function createConnector(options: ConnectorOptions): Connector {
         throw signal.aborted ? givenUp(authority, error) : tlsFailed(authority, error);
       }
     },
+    isProxied: (destination) => proxyFor(endpointOf(destination)) !== null,
     admits(socket, destination) {
       const endpoint = endpointOf(destination);
-      if (proxyFor(endpoint) !== null) return true;
+      const { host } = endpoint.authority;
+      if (proxyFor(endpoint) !== null) return !isAddressLiteral(host) || vetter.admits(bareHost(host), endpoint);
       const address = (socket as Partial<Socket>).remoteAddress;
       return address !== undefined && vetter.admits(address, endpoint);
     },

@@ -51,6 +51,8 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
   }
 
   isConnected(destination: Destination): boolean {
+    // Its address can only be looked at by asking for it.
+    if (this.#connector.isProxied(destination)) return false;
     return this.#http1.has(destination) || this.#http2.has(destination);
   }
 

@@ -193,6 +193,25 @@ void test('the command, by a link as npm makes it, is the program with its argum
   t.end();
 });
 
+void test('the command does not run a main.js that is not its own', (t) => {
+  const folder = t.testdir({ bin: {}, work: { 'main.js': "process.stdout.write('another program')" } });
+  const script = join(root, 'dist/cli/keyveil.sh');
+  symlinkSync(script, join(folder, 'bin/keyveil'));
+  const env = { PATH: `${join(folder, 'bin')}:${process.env['PATH']}` };
+  for (const words of [
+    ['bash', 'keyveil', '--version'],
+    ['sh', '-c', `. ${script}`],
+    ['sh', '-c', `sh < ${script}`],
+  ]) {
+    const [command = '', ...rest] = words;
+    const ran = spawnSync(command, rest, { cwd: join(folder, 'work'), env, encoding: 'utf8' });
+    t.equal(ran.stdout, '', words.join(' '));
+    t.match(ran.stderr, /^keyveil: can't tell where it is installed\. Run it by its path\.$/m);
+    t.equal(ran.status, 1);
+  }
+  t.end();
+});
+
 void test('every script that ends in a program hands its process over to it', (t) => {
   const kept = Object.entries(scripts).filter(
     ([name, line]) =>

@@ -1,14 +1,16 @@
 // From a name or an address literal to the socket, through the real proxy: what a resolver answers decides what is dialled.
 import { once } from 'node:events';
-import { createServer as createTlsServer } from 'node:tls';
+import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import type { AddressInfo, Socket } from 'node:net';
 import { test, type Test } from 'tap';
 import { parseCidr, type Cidr } from '../../model/ip-class.ts';
+import { Secret } from '../../model/secret.ts';
 import type { Resolve } from '../../proxy/upstream/resolve.ts';
+import { startCorporateProxy } from '../support/corporate-proxy.ts';
 import { readAll, readHead } from '../support/daemon.ts';
 import { sessionPolicy } from '../support/policies.ts';
 import { startTestProxy, type TestProxy } from '../support/proxy.ts';
-import { answer } from '../support/raw-server.ts';
+import { answer, openRawServer } from '../support/raw-server.ts';
 import { createTestAuthority } from '../support/test-authority.ts';
 
 const authority = createTestAuthority();
@@ -191,4 +193,36 @@ test('IPv6 alone: by name and as a literal, whose brackets Host has too', async 
   tls.destroy();
   const { head } = await literal.keyveil.connect(`[::ffff:127.0.0.2]:${port}`);
   t.match(head, /^HTTP\/1\.1 403 /);
+});
+
+test('behind a chained proxy a range that is taken out refuses what a waiting connection could still reach', async (t) => {
+  const server = await openRawServer((socket) => void socket.write(answer('')), {
+    tls: authority.leafFor(['10.1.2.3', 'api.test']),
+  });
+  const company = await startCorporateProxy({ '10.1.2.3:443': server.port, 'api.test:443': server.port }, 'a:b');
+  const wide = { ...sessionPolicy([]), allowedPrivateCidrs: [parseCidr('10.0.0.0/8') as Cidr] };
+  const authorization = Secret.fromText(`Basic ${Buffer.from('a:b').toString('base64')}`);
+  const chainedProxy = { scheme: 'http', authority: { host: '127.0.0.1', port: company.port }, authorization } as const;
+  const resolve: Resolve = () => Promise.resolve(['10.1.2.3']);
+  const keyveil = await startTestProxy({ authority, overrides: {}, policy: wide, upstream: { resolve, chainedProxy } });
+  t.teardown(async () => {
+    await keyveil.close();
+    await company.close();
+    await server.close();
+  });
+  const get = async (tls: TLSSocket, host: string): Promise<string> => {
+    tls.write(`GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+    return readHead(tls);
+  };
+  for (const host of ['10.1.2.3', 'api.test']) {
+    keyveil.setPolicy(wide);
+    const tls = await keyveil.tunnel(`${host}:443`, host === 'api.test' ? {} : { servername: '', host });
+    t.match(await get(tls, host), /^HTTP\/1\.1 200 /);
+    keyveil.setPolicy({ ...wide, allowedPrivateCidrs: [] });
+    t.match((await keyveil.connect(`${host}:443`)).head, /^HTTP\/1\.1 403 /, `${host}: a new tunnel`);
+    // Of a name nothing can be told without asking; a literal is refused in open tunnels too.
+    const next = await get(tls, host);
+    t.match(next, host === 'api.test' ? /^HTTP\/1\.1 / : /^HTTP\/1\.1 403 /, `${host}: the open tunnel`);
+    tls.destroy();
+  }
 });

@@ -85,6 +85,11 @@ export const TLS: AttackClass = {
         ),
       ),
     ),
+    bytes('a hello in records of one byte each', () =>
+      Buffer.concat(
+        Array.from({ length: 20_000 }, (_, index) => record(HANDSHAKE, Buffer.of([1, 255, 255, 255][index] ?? 1))),
+      ),
+    ),
     bytes('a record that is larger than any', () =>
       Buffer.concat([Buffer.from([HANDSHAKE, 3, 1, 0xff, 0xff]), Buffer.alloc(0xffff, 1)]),
     ),

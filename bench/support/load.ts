@@ -50,8 +50,8 @@ function parseWrk(output: string): LoadResult {
   return {
     requests,
     requestsPerSecond: Number(field(/Requests\/sec:\s+([\d.]+)/)),
-    p50: parseTime(field(/50%\s+(\S+)/)),
-    p99: parseTime(field(/99%\s+(\S+)/)),
+    p50: parseTime(field(/^ +50% +(\S+)/m)),
+    p99: parseTime(field(/^ +99% +(\S+)/m)),
   };
 }
 

@@ -39,6 +39,8 @@ export const ADMIN_LINGER_MS = 1_000;
 export const DESCRIPTORS_BESIDE_CONNECTIONS = 256;
 
 // Data plane: sizes
+export const CLIENT_HELLO_BYTES_MAX = 64 * KIB;
+export const CLIENT_HELLO_RECORDS_MAX = 64;
 export const HEADER_BLOCK_BYTES_MAX = 64 * KIB;
 export const HEADER_FIELDS_MAX = 1000;
 /** Bytes of the requests that wait on one HTTP/1.x connection; as many again are read ahead of the parser. */
@@ -127,8 +129,6 @@ export const UPSTREAM_CONNECT_TIMEOUT_MS = 10_000;
 export const TLS_HANDSHAKE_TIMEOUT_MS = 10_000;
 export const REQUEST_HEADERS_TIMEOUT_MS = 30_000;
 export const RESPONSE_HEADERS_TIMEOUT_MS = 900_000;
-export const CLIENT_HELLO_BYTES_MAX = 64 * KIB;
-export const CLIENT_HELLO_RECORDS_MAX = 64;
 export const FIRST_BYTES_TIMEOUT_MS = 10_000;
 export const TUNNEL_IDLE_TIMEOUT_MS = 300_000;
 export const POOL_IDLE_TIMEOUT_MS = 60_000;

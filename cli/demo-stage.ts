@@ -38,6 +38,8 @@ async function collect(child: ChildProcess, input: string): Promise<CommandResul
   let stderr = '';
   child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  // A command that reads nothing may have ended by now; what it says and its exit code tell how it went.
+  child.stdin?.on('error', () => undefined);
   child.stdin?.end(input);
   const [exitCode] = (await once(child, 'close')) as [number | null];
   return { stdout, stderr, exitCode };

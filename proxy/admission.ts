@@ -1,5 +1,5 @@
 // Who is asking, and whether this session may be connected to that host: session, then port, then environment.
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { hash, timingSafeEqual } from 'node:crypto';
 import { formatAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { isId } from '../model/ids.ts';
@@ -13,8 +13,8 @@ interface Login {
   readonly tokenHash: Buffer;
 }
 
-function hashOf(token: string): Buffer {
-  return createHash('sha256').update(token, 'latin1').digest();
+function hashOf(token: Buffer | string): Buffer {
+  return hash('sha256', token, 'buffer');
 }
 
 /** Reads `Proxy-Authorization` (RFC 9110 section 11.7.2): `Basic session_id:token` or `Bearer token`. */
@@ -22,9 +22,10 @@ function parseLogin(field: string | undefined): Login | null {
   const match = /^(basic|bearer) +([A-Za-z0-9+/._~=-]+) *$/i.exec(field ?? '');
   if (match?.[1] === undefined || match[2] === undefined) return null;
   if (match[1].toLowerCase() === 'bearer') return { sessionId: null, tokenHash: hashOf(match[2]) };
-  const pair = Buffer.from(match[2], 'base64').toString('latin1');
+  const pair = Buffer.from(match[2], 'base64');
   const colon = pair.indexOf(':');
-  return colon < 0 ? null : { sessionId: pair.slice(0, colon), tokenHash: hashOf(pair.slice(colon + 1)) };
+  if (colon < 0) return null;
+  return { sessionId: pair.toString('latin1', 0, colon), tokenHash: hashOf(pair.subarray(colon + 1)) };
 }
 
 function authenticationRequired(): KeyveilError {

@@ -11,8 +11,8 @@ export interface ClientRequest {
   /** As they came; over HTTP/2 the pseudo-header fields are left out and `host` stands for `:authority`. */
   readonly headers: RawHeaders;
   readonly body: BodyFraming;
-  /** The body's bytes; nothing is read from it before somebody listens. */
-  readonly stream: Readable;
+  /** The body's bytes; nothing is read from it before somebody listens. Null where no more than the head was read. */
+  readonly stream: Readable | null;
   /** Trailer fields, once the body has ended. */
   trailers(): RawHeaders;
   /** The client waits for `100 Continue` before it sends the body. */

@@ -36,8 +36,8 @@ export function readOpening(bytes: Buffer): Opening | null {
 }
 
 /**
- * Resolves with what `decide` makes of the first bytes, which stay in the socket for the next reader. Resolves with
- * null when the time is over or the connection ends first.
+ * Resolves with what `decide` makes of the first bytes, which stay in the socket for the next reader; it is paused then.
+ * Resolves with null when the time is over or the connection ends first.
  */
 export function peek<Result>(
   socket: Duplex,
@@ -45,31 +45,26 @@ export function peek<Result>(
   decide: (bytes: Buffer) => Result | null,
 ): Promise<Result | null> {
   return new Promise((resolve) => {
-    let seen: Buffer = Buffer.alloc(0);
+    let seen: Buffer | null = null;
     const finish = (result: Result | null): void => {
       clearTimeout(timer);
-      socket.off('readable', read);
+      socket.off('data', read);
       socket.off('end', stop);
       socket.off('close', stop);
-      socket.off('error', stop);
-      if (seen.length > 0 && !socket.destroyed) socket.unshift(seen);
+      socket.pause();
+      if (seen !== null && !socket.destroyed) socket.unshift(seen);
       resolve(result);
     };
     const stop = (): void => finish(null);
-    const read = (): void => {
-      for (;;) {
-        const chunk = socket.read() as Buffer | null;
-        if (chunk === null) return;
-        seen = seen.length === 0 ? chunk : Buffer.concat([seen, chunk]);
-        const result = decide(seen);
-        if (result !== null) return finish(result);
-      }
+    const read = (chunk: Buffer): void => {
+      seen = seen === null ? chunk : Buffer.concat([seen, chunk]);
+      const result = decide(seen);
+      if (result !== null) finish(result);
     };
     const timer = setTimeout(stop, timeoutMs);
-    socket.on('readable', read);
+    socket.on('data', read);
     socket.on('end', stop);
     socket.on('close', stop);
-    socket.on('error', stop);
-    read();
+    socket.resume();
   });
 }

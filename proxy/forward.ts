@@ -256,7 +256,9 @@ export class Forward implements UpstreamHandlers {
 
   /** Whether the client left in the middle of its request, which its reply may learn only a moment later. */
   #isClientsEnd(error: unknown): boolean {
-    return error instanceof BodyCutError || (error !== null && error === this.#options.exchange.request.stream.errored);
+    if (error instanceof BodyCutError) return true;
+    const { stream } = this.#options.exchange.request;
+    return stream !== null && error !== null && error === stream.errored;
   }
 
   /** The connections were handed over, and both are closed. */
@@ -284,7 +286,8 @@ export class Forward implements UpstreamHandlers {
     this.#abortion?.abort(SETTLED);
     this.closeBody?.();
     // Whoever was reading the body has left it paused, and behind it the connection.
-    discard(this.#options.exchange.request.stream);
+    const { stream } = this.#options.exchange.request;
+    if (stream !== null) discard(stream);
     trail.finish(outcome, reason);
     onSettled();
   }

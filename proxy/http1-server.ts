@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import { HEADER_BLOCK_BYTES_MAX } from '../model/limits.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { recordMalformed } from './audit-trail.ts';
+import { DirectConnection } from './http1-direct.ts';
 import { asksForWebSocket, createHttp1Exchange, isClosing } from './http1-exchange.ts';
 import { Http1Intake } from './http1-intake.ts';
 import { discard } from './linger.ts';
@@ -92,6 +93,7 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     connections.set(socket, { tunnel, intake });
     tunnel.intake = intake;
   };
+  const options = { pipeline, takeOver: serve };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     const { tunnel, intake } = connectionOf(request.socket);
     intake.begin(request, response);
@@ -144,5 +146,5 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     recordMalformed(ports, tunnel, { error, httpVersion: '1.1' });
     answerAndClose(socket, error, tunnel.authority.host);
   });
-  return { serve };
+  return { serve: (socket, tunnel) => void new DirectConnection(socket, { ...options, tunnel }) };
 }

@@ -1,11 +1,12 @@
 // The proxy port: CONNECT requests and plain requests in absolute form, from the first byte to the 200 or the refusal.
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import { createServer, type AddressInfo, type Server as Port, type Socket } from 'node:net';
 import { tryParseAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
+import { awaitConnect, type ConnectRequest, type FirstRequestHandlers } from './connect-request.ts';
 import type { Destination } from './exchange.ts';
 import { Http1Intake } from './http1-intake.ts';
 import { createHttp1Server, describeParserError, STRICT_SERVER_OPTIONS } from './http1-server.ts';
@@ -24,7 +25,6 @@ import { Tunnel, TunnelRegistry } from './tunnels.ts';
 import { dropVeils } from './veil/compile.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
-const KEEP_ALIVE_MS = 60_000;
 const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
 
 export interface Proxy {
@@ -46,7 +46,21 @@ export interface Proxy {
 
 class ProxyServer implements Proxy {
   readonly #ports: ProxyPorts;
+  /** What listens. */
+  readonly #port: Port;
+  /** Reads what is no plain CONNECT; the port itself where that speaks TLS. */
   readonly #server: Server;
+  readonly #firstRequest: FirstRequestHandlers = {
+    onConnect: (request, socket) => {
+      this.#unauthenticated.hear(socket);
+      void this.#open(request, socket);
+    },
+    onOther: (socket) => {
+      this.#server.emit('connection', socket);
+      this.#watchHeads(socket);
+      socket.resume();
+    },
+  };
   readonly #registry: TunnelRegistry;
   readonly #pipeline: Pipeline;
   readonly #inner: TunnelServers;
@@ -54,8 +68,6 @@ class ProxyServer implements Proxy {
   readonly #unauthenticated: UnauthenticatedSockets;
   readonly #plain: PlainRequests;
   readonly #sockets = new Set<Socket>();
-  /** Connections to a port that speaks TLS whose handshake is under way, by their endpoints. */
-  readonly #handshakes = new Map<string, Socket>();
   readonly #intakes = new WeakMap<Socket, Http1Intake>();
 
   constructor(ports: ProxyPorts) {
@@ -76,6 +88,7 @@ class ProxyServer implements Proxy {
         ? createHttpServer(STRICT_SERVER_OPTIONS)
         : createHttpsServer({ ...STRICT_SERVER_OPTIONS, ...settings.tls, minVersion: 'TLSv1.2' });
     this.#server.maxHeadersCount = 0;
+    this.#port = settings.tls === null ? createServer({ noDelay: true }) : this.#server;
     this.#wire();
   }
 
@@ -89,10 +102,10 @@ class ProxyServer implements Proxy {
 
   #wire(): void {
     const server = this.#server;
-    server.on('connection', (socket: Socket) => this.#track(socket));
+    this.#port.on('connection', (socket: Socket) => this.#track(socket));
     server.on('secureConnection', (socket: Socket) => this.#onSecure(socket));
     server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
-      void this.#onConnect(request, socket, head);
+      void this.#onHttpConnect(request, socket, head);
     });
     const onRequest = (request: IncomingMessage, response: ServerResponse): void =>
       void this.#onRequest(request, response);
@@ -109,23 +122,17 @@ class ProxyServer implements Proxy {
 
   /** Every socket has an error handler from its first moment. */
   #track(socket: Socket): void {
-    socket.on('error', () => socket.destroy());
-    socket.setNoDelay(true);
-    // A peer that has vanished without a word would hold its tunnel for ever.
-    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    socket.on('error', destroy);
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
     this.#unauthenticated.add(socket);
-    if (this.#ports.settings.tls === null) return this.#watchHeads(socket);
-    const endpoints = endpointsOf(socket);
-    this.#handshakes.set(endpoints, socket);
-    socket.once('close', () => this.#handshakes.delete(endpoints));
+    if (this.#ports.settings.tls === null) return awaitConnect(socket, this.#firstRequest);
+    socket.setNoDelay(true);
+    this.#unauthenticated.awaitHandshake(socket);
   }
 
-  /** The handshake is over: the same place goes to the connection that Node gives instead. */
   #onSecure(socket: Socket): void {
-    this.#unauthenticated.admit(this.#handshakes.get(endpointsOf(socket)) ?? socket);
-    this.#unauthenticated.add(socket);
+    this.#unauthenticated.secure(socket);
     this.#watchHeads(socket);
   }
 
@@ -133,16 +140,20 @@ class ProxyServer implements Proxy {
     this.#intakes.set(socket, new Http1Intake(socket, this.#ports.clock));
   }
 
-  async #onConnect(request: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
-    socket.on('error', () => socket.destroy());
+  async #onHttpConnect(request: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
+    socket.on('error', destroy);
     this.#unauthenticated.hear(socket);
     const rest = this.#intakes.get(socket)?.release();
     if (rest !== undefined && rest.length > 0) socket.unshift(rest);
     if (head.length > 0) socket.unshift(head);
+    await this.#plain.finished(socket);
+    if (socket.writable) await this.#open(request, socket);
+    else socket.destroy();
+  }
+
+  async #open(request: ConnectRequest, socket: Socket): Promise<void> {
     const authority = tryParseAuthority(request.url ?? '');
     try {
-      await this.#plain.finished(socket);
-      if (!socket.writable) return void socket.destroy();
       const opened = await this.#admit(request, socket, authority);
       if (opened !== null) void this.#serve(opened);
     } catch (error) {
@@ -161,7 +172,7 @@ class ProxyServer implements Proxy {
   }
 
   /** Syntax, session, port, environment, address; then the 200. Null when the client has gone meanwhile. */
-  async #admit(request: IncomingMessage, socket: Socket, authority: Authority | null): Promise<OpenedTunnel | null> {
+  async #admit(request: ConnectRequest, socket: Socket, authority: Authority | null): Promise<OpenedTunnel | null> {
     const { policies, settings, audit, upstream, clock } = this.#ports;
     if (authority === null) {
       throw new KeyveilError(
@@ -217,7 +228,7 @@ class ProxyServer implements Proxy {
     }
   }
 
-  #refuse(socket: Socket, error: unknown, asked: { authority: Authority | null; request: IncomingMessage }): void {
+  #refuse(socket: Socket, error: unknown, asked: { authority: Authority | null; request: ConnectRequest }): void {
     const known = this.#record(error, asked.authority);
     this.#unauthenticated.refuse(socket, known, asked.request);
     answerAndClose(socket, known, asked.authority?.host ?? '');
@@ -244,18 +255,19 @@ class ProxyServer implements Proxy {
 
   listen(address: { readonly host: string; readonly port: number }): Promise<AddressInfo> {
     return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(address.port, address.host, () => {
-        this.#server.off('error', reject);
-        this.#server.on('error', (error) => this.#ports.logger.error({ error }, 'The proxy port failed.'));
-        resolve(this.#server.address() as AddressInfo);
+      this.#port.once('error', reject);
+      this.#port.listen(address.port, address.host, () => {
+        this.#port.off('error', reject);
+        this.#port.on('error', (error) => this.#ports.logger.error({ error }, 'The proxy port failed.'));
+        resolve(this.#port.address() as AddressInfo);
       });
     });
   }
 
   drain(): void {
     this.#pipeline.state.isDraining = true;
-    this.#server.close();
+    this.#port.close();
+    this.#server.closeIdleConnections();
   }
 
   async idle(): Promise<void> {
@@ -272,7 +284,7 @@ class ProxyServer implements Proxy {
     this.#pipeline.state.isDraining = true;
     this.#unauthenticated.close();
     await this.#watch.close();
-    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    const closed = new Promise<void>((resolve) => this.#port.close(() => resolve()));
     const gone = [...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all([closed, ...gone]);
@@ -280,8 +292,8 @@ class ProxyServer implements Proxy {
   }
 }
 
-function endpointsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
-  return [remoteAddress, remotePort, localAddress, localPort].join(' ');
+function destroy(this: Socket): void {
+  this.destroy();
 }
 
 /** Creates the data plane; nothing listens yet. */

@@ -1,5 +1,6 @@
 // What one request gets, from top to bottom: destination, policy, swap, upstream, veil, client, audit.
 import { performance } from 'node:perf_hooks';
+import type { Readable } from 'node:stream';
 import { openRequestTrail } from './audit-trail.ts';
 import type { ClientExchange, ClientRequest } from './client-exchange.ts';
 import { requireSameDestination } from './destination-check.ts';
@@ -193,17 +194,18 @@ export class Pipeline {
     const { request } = exchange;
     const { plan } = run.rules;
     const { method, body } = request;
+    const stream = body.kind === 'none' ? null : request.stream;
     const headers = withHost(run.swapped.headers, tunnel);
-    if (body.kind !== 'none' && plan?.swapsBody === true)
-      return this.#prepareSwapped(plan, exchange, { ...run, headers });
-    const pump = body.kind === 'none' ? null : this.#createPump(exchange, run, request.stream);
+    if (stream !== null && plan?.swapsBody === true)
+      return this.#prepareSwapped(plan, exchange, { ...run, headers, stream });
+    const pump = stream === null ? null : this.#createPump(exchange, run, stream);
     return { request: { method, target: run.target, headers, body, sensitiveNames: run.swapped.sensitiveNames }, pump };
   }
 
   async #prepareSwapped(
     plan: SwapPlan,
     exchange: ClientExchange,
-    run: Swapped & { headers: RawHeaders },
+    run: Swapped & { headers: RawHeaders; stream: Readable },
   ): Promise<Outgoing> {
     const { request } = exchange;
     const { method, body } = request;
@@ -211,7 +213,7 @@ export class Pipeline {
     const { sensitiveNames } = run.swapped;
     // The body is read here before the upstream may see any of it, so the client's question is answered here.
     if (request.expectsContinue) exchange.reply.information(100, 'Continue', noHeaders());
-    const prepared = await prepareBody(request.stream, {
+    const prepared = await prepareBody(run.stream, {
       plan,
       headers: withoutHeaders(headers, EXPECT),
       framing: body,

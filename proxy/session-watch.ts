@@ -80,6 +80,8 @@ export class SessionWatch {
     const { registry, clock, settings } = this.#options;
     const now = clock.now();
     for (const tunnel of registry.all()) {
+      // Here, and not when it opens: most connections are gone before.
+      tunnel.watchPeer();
       if (tunnel.isRelay || tunnel.openRequests > 0) continue;
       const headSince = tunnel.intake?.headSince ?? null;
       // A head may have begun behind the request before.

@@ -25,7 +25,8 @@ export interface TerminateOptions {
 // RFC 6066 section 3: no name for IP literals; a name that is sent must be the tunnel's.
 function isNamed({ hello, host }: TerminateOptions): boolean {
   if (hello?.kind !== 'hello') return false;
-  return hello.serverName === null || normaliseHost(hello.serverName) === host;
+  const { serverName } = hello;
+  return serverName === null || serverName === host || normaliseHost(serverName) === host;
 }
 
 /**

@@ -44,6 +44,7 @@ export async function serveTunnel(opened: OpenedTunnel, servers: TunnelServers, 
     case 'http1':
       markIdle(tunnel, ports);
       servers.http1.serve(socket, tunnel);
+      socket.resume();
       return;
     case 'unsupported':
     case undefined:

@@ -1,10 +1,13 @@
 // The open tunnels of this process: counted against the limits, watched for their session's end, and cut.
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Authority } from '../model/authority.ts';
 import type { ConnectionReason } from '../model/audit.ts';
 import { KeyveilError } from '../model/errors.ts';
 import type { SessionPolicy } from '../model/ports.ts';
 import type { ProxySettings } from './settings.ts';
+
+const KEEP_ALIVE_MS = 60_000;
 
 export interface TunnelOptions {
   readonly policy: Pick<SessionPolicy, 'sessionId' | 'tokenHash'>;
@@ -35,6 +38,7 @@ export class Tunnel {
   /** Why it was closed by us, for the audit rows of what was open on it. */
   cutReason: ConnectionReason | null = null;
   readonly #socket: Duplex;
+  #isPeerWatched = false;
   #last: Promise<void> | null = null;
 
   constructor(options: TunnelOptions) {
@@ -52,6 +56,13 @@ export class Tunnel {
     // What was true of the host before tells nothing of this one.
     this.verifiedHost = null;
     this.idleSince = next.nowMs;
+  }
+
+  /** Has the system ask whether the peer is still there: one that has vanished without a word would hold it for ever. */
+  watchPeer(): void {
+    if (this.#isPeerWatched) return;
+    this.#isPeerWatched = true;
+    (this.#socket as Partial<Socket>).setKeepAlive?.(true, KEEP_ALIVE_MS);
   }
 
   /** Bytes that the client has sent on the connection. */

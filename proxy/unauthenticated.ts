@@ -27,6 +27,8 @@ export class UnauthenticatedSockets {
   /** Those that nobody waits for: they have asked for nothing, or got their last answer. */
   readonly #idle = new Holders<Socket>();
   readonly #refused: RefusedLogins;
+  /** Connections to a port that speaks TLS whose handshake is under way, by their endpoints. */
+  readonly #handshakes = new Map<string, Socket>();
 
   constructor(ports: Ports) {
     this.#ports = ports;
@@ -52,6 +54,19 @@ export class UnauthenticatedSockets {
     this.admit(closed ?? socket);
     if (closed === undefined) this.#turnAway(socket);
     else closed.destroy();
+  }
+
+  /** Its handshake is under way. */
+  awaitHandshake(socket: Socket): void {
+    const endpoints = endpointsOf(socket);
+    this.#handshakes.set(endpoints, socket);
+    socket.once('close', () => this.#handshakes.delete(endpoints));
+  }
+
+  /** The handshake is over: the same place goes to the connection that Node gives instead. */
+  secure(socket: Socket): void {
+    this.admit(this.#handshakes.get(endpointsOf(socket)) ?? socket);
+    this.add(socket);
   }
 
   #turnAway(socket: Socket): void {
@@ -95,4 +110,8 @@ export class UnauthenticatedSockets {
     this.#refused.close();
     for (const socket of this.#places.keys()) this.admit(socket);
   }
+}
+
+function endpointsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return [remoteAddress, remotePort, localAddress, localPort].join(' ');
 }

@@ -97,15 +97,13 @@ async function run(invocation: Invocation): Promise<number> {
   const config = loadConfig({ env: invocation.env, flags: invocation.textFlags, cwd: invocation.cwd });
   forgetSecretVariables();
   // Loaded here, so that the other commands start without the weight of the daemon.
-  const [{ bindWithoutResource, keepObjectsYoung }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] =
-    await Promise.all([
-      import('../daemon/runtime-costs.ts'),
-      import('../daemon/daemon.ts'),
-      import('../daemon/worker.ts'),
-      import('../daemon/logger.ts'),
-    ]);
-  keepObjectsYoung();
-  bindWithoutResource();
+  const [{ tuneRuntime }, { startDaemon }, { isWorkerProcess, runWorker }, { createLogger }] = await Promise.all([
+    import('../daemon/runtime-costs.ts'),
+    import('../daemon/daemon.ts'),
+    import('../daemon/worker.ts'),
+    import('../daemon/logger.ts'),
+  ]);
+  tuneRuntime();
   const logger = createLogger({ level: config.logLevel, pretty: process.stdout.isTTY });
   failOnUncaught(logger);
   if (isWorkerProcess()) {

@@ -93,7 +93,6 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     connections.set(socket, { tunnel, intake });
     tunnel.intake = intake;
   };
-  const options = { pipeline, takeOver: serve };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     const { tunnel, intake } = connectionOf(request.socket);
     intake.begin(request, response);
@@ -146,5 +145,5 @@ export function createHttp1Server(pipeline: Pipeline, ports: ProxyPorts): Http1S
     recordMalformed(ports, tunnel, { error, httpVersion: '1.1' });
     answerAndClose(socket, error, tunnel.authority.host);
   });
-  return { serve: (socket, tunnel) => void new DirectConnection(socket, { ...options, tunnel }) };
+  return { serve: (socket, tunnel) => void new DirectConnection(socket, { tunnel, pipeline, takeOver: serve }) };
 }

@@ -4,6 +4,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import { createServer, type AddressInfo, type Server as Port, type Socket } from 'node:net';
 import { tryParseAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
+import { Roster } from '../model/roster.ts';
 import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
 import { awaitConnect, type ConnectRequest, type FirstRequestHandlers } from './connect-request.ts';
@@ -67,7 +68,7 @@ class ProxyServer implements Proxy {
   readonly #watch: SessionWatch;
   readonly #unauthenticated: UnauthenticatedSockets;
   readonly #plain: PlainRequests;
-  readonly #sockets = new Set<Socket>();
+  readonly #sockets = new Roster<Socket>();
   readonly #intakes = new WeakMap<Socket, Http1Intake>();
 
   constructor(ports: ProxyPorts) {
@@ -123,8 +124,8 @@ class ProxyServer implements Proxy {
   /** Every socket has an error handler from its first moment. */
   #track(socket: Socket): void {
     socket.on('error', destroy);
-    this.#sockets.add(socket);
-    socket.once('close', () => this.#sockets.delete(socket));
+    const seat = this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.remove(seat));
     this.#unauthenticated.add(socket);
     if (this.#ports.settings.tls === null) return awaitConnect(socket, this.#firstRequest);
     socket.setNoDelay(true);
@@ -285,8 +286,9 @@ class ProxyServer implements Proxy {
     this.#unauthenticated.close();
     await this.#watch.close();
     const closed = new Promise<void>((resolve) => this.#port.close(() => resolve()));
-    const gone = [...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
-    for (const socket of this.#sockets) socket.destroy();
+    const open = this.#sockets.items();
+    const gone = open.map((socket) => new Promise((resolve) => socket.once('close', resolve)));
+    for (const socket of open) socket.destroy();
     await Promise.all([closed, ...gone]);
     dropVeils();
   }

@@ -197,7 +197,7 @@ export class Pipeline {
     const stream = body.kind === 'none' ? null : request.stream;
     const headers = withHost(run.swapped.headers, tunnel);
     if (stream !== null && plan?.swapsBody === true)
-      return this.#prepareSwapped(plan, exchange, { ...run, headers, stream });
+      return this.#prepareSwapped(plan, exchange, { run, headers, stream });
     const pump = stream === null ? null : this.#createPump(exchange, run, stream);
     return { request: { method, target: run.target, headers, body, sensitiveNames: run.swapped.sensitiveNames }, pump };
   }
@@ -205,15 +205,15 @@ export class Pipeline {
   async #prepareSwapped(
     plan: SwapPlan,
     exchange: ClientExchange,
-    run: Swapped & { headers: RawHeaders; stream: Readable },
+    { run, headers, stream }: { run: Swapped; headers: RawHeaders; stream: Readable },
   ): Promise<Outgoing> {
     const { request } = exchange;
     const { method, body } = request;
-    const { target, headers } = run;
+    const { target } = run;
     const { sensitiveNames } = run.swapped;
     // The body is read here before the upstream may see any of it, so the client's question is answered here.
     if (request.expectsContinue) exchange.reply.information(100, 'Continue', noHeaders());
-    const prepared = await prepareBody(run.stream, {
+    const prepared = await prepareBody(stream, {
       plan,
       headers: withoutHeaders(headers, EXPECT),
       framing: body,

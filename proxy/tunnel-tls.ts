@@ -19,7 +19,7 @@ export interface TerminateOptions {
   readonly hello: ClientHello | null;
   readonly context: SecureContext;
   readonly timeoutMs: number;
-  readonly protocols: readonly string[];
+  readonly protocols: string[];
 }
 
 // RFC 6066 section 3: no name for IP literals; a name that is sent must be the tunnel's.
@@ -41,13 +41,11 @@ export function terminateTls(raw: Socket, options: TerminateOptions): Promise<Ha
       reason = 'sni_mismatch';
       return done(new Error('The server name is not the host of the tunnel.'));
     };
-    const socket = new TLSSocket(raw, {
-      isServer: true,
-      secureContext: options.context,
-      ALPNProtocols: [...options.protocols],
-      // To be asked in the middle of a handshake costs some 50 µs, so only who could not be told before is asked.
-      ...(isNamed(options) ? {} : { SNICallback: askName }),
-    });
+    const { context: secureContext, protocols: ALPNProtocols } = options;
+    // To be asked in the middle of a handshake costs some 50 µs, so only who could not be told before is asked.
+    const socket = isNamed(options)
+      ? new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols })
+      : new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols, SNICallback: askName });
     const timer = setTimeout(() => socket.destroy(), options.timeoutMs);
     const fail = (): void => {
       clearTimeout(timer);

@@ -5,6 +5,7 @@ import type { Authority } from '../model/authority.ts';
 import type { ConnectionReason } from '../model/audit.ts';
 import { KeyveilError } from '../model/errors.ts';
 import type { SessionPolicy } from '../model/ports.ts';
+import { Roster, type Seat } from '../model/roster.ts';
 import type { ProxySettings } from './settings.ts';
 
 const KEEP_ALIVE_MS = 60_000;
@@ -35,6 +36,8 @@ export class Tunnel {
   isMultiplexed = false;
   /** True for bytes relayed unread: neither idle nor head times apply. */
   isRelay = false;
+  /** Its place in the registry. */
+  seat: Seat<Tunnel> | null = null;
   /** Why it was closed by us, for the audit rows of what was open on it. */
   cutReason: ConnectionReason | null = null;
   readonly #socket: Duplex;
@@ -103,7 +106,7 @@ export class Tunnel {
 
 /** The tunnels of this process by session. */
 export class TunnelRegistry {
-  readonly #bySession = new Map<string, Set<Tunnel>>();
+  readonly #bySession = new Map<string, Roster<Tunnel>>();
   readonly #settings: Pick<ProxySettings, 'tunnelsMax' | 'tunnelsPerSessionMax'>;
   #count = 0;
 
@@ -117,31 +120,30 @@ export class TunnelRegistry {
 
   /** Throws `overloaded` at the limit of all tunnels or of the session's. */
   add(tunnel: Tunnel): void {
-    const own = this.#bySession.get(tunnel.sessionId) ?? new Set<Tunnel>();
+    let own = this.#bySession.get(tunnel.sessionId);
+    if (own === undefined) this.#bySession.set(tunnel.sessionId, (own = new Roster()));
     if (this.#count >= this.#settings.tunnelsMax || own.size >= this.#settings.tunnelsPerSessionMax) {
       throw new KeyveilError('overloaded', 'Too many tunnels are open. Close some, or try again in a moment.');
     }
-    own.add(tunnel);
-    this.#bySession.set(tunnel.sessionId, own);
+    tunnel.seat = own.add(tunnel);
     this.#count += 1;
   }
 
   remove(tunnel: Tunnel): void {
-    const own = this.#bySession.get(tunnel.sessionId);
-    if (own?.delete(tunnel) !== true) return;
-    this.#count -= 1;
-    if (own.size === 0) this.#bySession.delete(tunnel.sessionId);
+    if (tunnel.seat !== null && this.#bySession.get(tunnel.sessionId)?.remove(tunnel.seat) === true) this.#count -= 1;
   }
 
+  /** Sessions that have tunnels; those that have none any more are forgotten. */
   sessionIds(): string[] {
+    for (const [sessionId, own] of this.#bySession) if (own.size === 0) this.#bySession.delete(sessionId);
     return [...this.#bySession.keys()];
   }
 
   of(sessionId: string): Tunnel[] {
-    return [...(this.#bySession.get(sessionId) ?? [])];
+    return this.#bySession.get(sessionId)?.items() ?? [];
   }
 
   all(): Tunnel[] {
-    return [...this.#bySession.values()].flatMap((tunnels) => [...tunnels]);
+    return [...this.#bySession.values()].flatMap((own) => own.items());
   }
 }

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import { KeyveilError } from '../model/errors.ts';
 import { Holders } from '../model/holders.ts';
 import { LINGER_OVERLOADED_MS } from '../model/limits.ts';
+import { Roster, type Seat } from '../model/roster.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { RefusedLogins, type RefusedRequest } from './refused-logins.ts';
 import type { ProxyPorts } from './settings.ts';
@@ -10,8 +11,14 @@ import type { ProxyPorts } from './settings.ts';
 type Ports = Pick<ProxyPorts, 'settings' | 'audit' | 'metrics' | 'clock'>;
 
 interface Place {
+  readonly socket: Socket;
   readonly address: string;
   readonly timer: NodeJS.Timeout;
+  /** Counts up: the oldest has the lowest. */
+  readonly order: number;
+  seat: Seat<Place> | null;
+  /** Nobody waits for it: it has asked for nothing, or got its last answer. */
+  isIdle: boolean;
   /** It has got its last answer, and only waits for its client to leave. */
   isAnswered: boolean;
 }
@@ -23,9 +30,11 @@ interface Place {
  */
 export class UnauthenticatedSockets {
   readonly #ports: Ports;
-  readonly #places = new Map<Socket, Place>();
-  /** Those that nobody waits for: they have asked for nothing, or got their last answer. */
-  readonly #idle = new Holders<Socket>();
+  readonly #places = new Roster<Place>();
+  readonly #placeOf = new WeakMap<Socket, Place>();
+  /** The idle ones by address; kept only while there are so many that one may have to make room. */
+  #idle: Holders<Socket> | null = null;
+  #order = 0;
   readonly #refused: RefusedLogins;
   /** Connections to a port that speaks TLS whose handshake is under way, by their endpoints. */
   readonly #handshakes = new Map<string, Socket>();
@@ -45,11 +54,13 @@ export class UnauthenticatedSockets {
     const address = socket.remoteAddress ?? 'unknown';
     const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);
     timer.unref();
-    this.#places.set(socket, { address, timer, isAnswered: false });
-    this.#idle.add(address, socket);
+    const place: Place = { socket, address, timer, order: this.#order++, seat: null, isIdle: false, isAnswered: false };
+    place.seat = this.#places.add(place);
+    this.#placeOf.set(socket, place);
+    this.#setIdle(place, true);
     socket.once('close', () => this.admit(socket));
     if (this.#places.size <= settings.unauthenticatedSocketsMax) return;
-    const closed = this.#idle.oldestOfMost();
+    const closed = this.#idleByAddress().oldestOfMost();
     metrics.request('refused', 'overloaded');
     this.admit(closed ?? socket);
     if (closed === undefined) this.#turnAway(socket);
@@ -80,17 +91,33 @@ export class UnauthenticatedSockets {
 
   /** The connection has sent the head of a request: it is not closed for a newcomer any more. */
   hear(socket: Socket): void {
-    const place = this.#places.get(socket);
-    if (place !== undefined && !place.isAnswered) this.#idle.delete(place.address, socket);
+    const place = this.#placeOf.get(socket);
+    if (place !== undefined && !place.isAnswered) this.#setIdle(place, false);
   }
 
   /** The connection has shown a session, which it counts to from now on. */
   admit(socket: Socket): void {
-    const place = this.#places.get(socket);
-    if (place === undefined) return;
+    const place = this.#placeOf.get(socket);
+    if (place?.seat === null || place?.seat === undefined || !this.#places.remove(place.seat)) return;
     clearTimeout(place.timer);
-    this.#places.delete(socket);
-    this.#idle.delete(place.address, socket);
+    this.#setIdle(place, false);
+    if (this.#places.size < this.#ports.settings.unauthenticatedSocketsMax / 2) this.#idle = null;
+  }
+
+  #setIdle(place: Place, isIdle: boolean): void {
+    if (place.isIdle === isIdle) return;
+    place.isIdle = isIdle;
+    if (isIdle) this.#idle?.add(place.address, place.socket);
+    else this.#idle?.delete(place.address, place.socket);
+  }
+
+  #idleByAddress(): Holders<Socket> {
+    if (this.#idle !== null) return this.#idle;
+    const idle = new Holders<Socket>();
+    const places = this.#places.items().sort((a, b) => a.order - b.order);
+    for (const place of places) if (place.isIdle) idle.add(place.address, place.socket);
+    this.#idle = idle;
+    return idle;
   }
 
   /**
@@ -98,17 +125,17 @@ export class UnauthenticatedSockets {
    * refused login.
    */
   refuse(socket: Socket, error: KeyveilError, request: RefusedRequest): void {
-    const place = this.#places.get(socket);
-    if (place !== undefined) {
+    const place = this.#placeOf.get(socket);
+    if (place !== undefined && (place.seat?.index ?? -1) >= 0) {
       place.isAnswered = true;
-      this.#idle.add(place.address, socket);
+      this.#setIdle(place, true);
     }
     this.#refused.count(socket.remoteAddress ?? 'unknown', error, request);
   }
 
   close(): void {
     this.#refused.close();
-    for (const socket of this.#places.keys()) this.admit(socket);
+    for (const { socket } of this.#places.items()) this.admit(socket);
   }
 }
 

@@ -29,7 +29,9 @@ export async function prepareBody(input: Readable, options: PrepareBodyOptions):
     recordUnsupported(plan, tally);
     return preparedBody({ headers, framing, body: input, tally, ownsStream: false });
   }
-  const job = { ...options, bodyClass, coding, tally };
+  const { resources, sessionId, signal } = options;
+  // Written out: a copy by spread that is then added to costs V8 hidden classes of its own.
+  const job = { plan, headers, framing, upstreamIsHttp2, resources, sessionId, signal, bodyClass, coding, tally };
   if (framing.kind === 'length') {
     const buffered = await prepareBuffered(input, framing.bytes, job);
     if (buffered !== null) return buffered;

@@ -1,4 +1,5 @@
 // One request under way on a stream of an HTTP/2 connection.
+import process from 'node:process';
 import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 'node:http2';
 import { constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -37,11 +38,22 @@ export interface Http2Carrier {
   retire(): void;
 }
 
+// Node.js 20 copies the options by object spread and adds these where they are missing. Its V8 makes hidden classes for each
+// single copy that is added to, which outlive the request. Newer ones have no priorities (RFC 9113 section 5.3.2).
+const WHOLE_OPTIONS = process.versions.node.startsWith('20.')
+  ? { exclusive: false, parent: 0, weight: 16, silent: false }
+  : {};
+
 export interface Http2ExchangeInput {
   readonly destination: Destination;
   readonly request: UpstreamRequest;
   readonly handlers: UpstreamHandlers;
   readonly responseTimeoutMs: number;
+  readonly repeats: Http2Repeats;
+}
+
+/** How a request goes on that a connection has not served. */
+export interface Http2Repeats {
   /** Sends the request once more, on another connection. */
   readonly replay: (exchange: Http2Exchange, lostSocket: Duplex) => void;
   /** The origin wants HTTP/1.1, from now on and for every request. */
@@ -88,6 +100,7 @@ export class Http2Exchange implements UpstreamExchange {
     const stream = carrier.session.request(toHttp2Request(destination, request), {
       endStream: this.#isRequestSent,
       waitForTrailers: request.body.kind === 'stream',
+      ...WHOLE_OPTIONS,
     });
     this.#carrier = carrier;
     this.#wasUsed = carrier.wasUsed;
@@ -237,14 +250,14 @@ export class Http2Exchange implements UpstreamExchange {
     const wantsHttp1 = code === NGHTTP2_HTTP_1_1_REQUIRED || carrier.wantsHttp1;
     if (wantsHttp1) {
       carrier.retire();
-      this.input.requireHttp1();
+      this.input.repeats.requireHttp1();
     }
     if (request.body.kind !== 'none' || !(wantsHttp1 || this.#isUntouched(code, carrier))) return false;
     this.#hasReplayed = true;
     const { socket } = carrier;
     this.#detach();
-    if (wantsHttp1) this.#successor = this.input.replayByHttp1(this, socket);
-    else this.input.replay(this, socket);
+    if (wantsHttp1) this.#successor = this.input.repeats.replayByHttp1(this, socket);
+    else this.input.repeats.replay(this, socket);
     return true;
   }
 

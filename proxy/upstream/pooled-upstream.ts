@@ -197,8 +197,8 @@ export class PooledUpstream implements Upstream, Http1ConnectionOwner {
     const replayByHttp1 = (exchange: Http2Exchange, lostSocket: Duplex): UpstreamExchange | null =>
       this.#refusesReplay(exchange, lostSocket) ? null : this.#replayByHttp1(exchange, options);
     const requireHttp1 = (): void => this.#versions.remember(destination, 'http/1.1-required');
-    const input = { destination, request, handlers, responseTimeoutMs };
-    return new Http2Exchange({ ...input, replay, requireHttp1, replayByHttp1 });
+    const repeats = { replay, requireHttp1, replayByHttp1 };
+    return new Http2Exchange({ destination, request, handlers, responseTimeoutMs, repeats });
   }
 
   #requestHttp2(

@@ -1,7 +1,6 @@
 // One request under way: the upstream's answer on its way to the client, and the end of both, recorded once.
 import type { Duplex } from 'node:stream';
 import type { AuditReason, ConnectionReason, MissRecord, SwapRecord } from '../model/audit.ts';
-import type { KeyveilError } from '../model/errors.ts';
 import type { AuditTrail } from './audit-trail.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import type {
@@ -47,6 +46,8 @@ class UpstreamOptions implements UpstreamRequestOptions {
   }
 }
 
+/** Refusals with a status of a failure. */
+const REFUSALS = new Set(['emergency_stop', 'mitm_disabled', 'shutting_down', 'overloaded']);
 const SETTLED = new DOMException('The request has ended.', 'AbortError');
 
 /** A 101 of the upstream: who takes the two connections over. */
@@ -237,7 +238,7 @@ export class Forward implements UpstreamHandlers {
     if (known.code === 'internal_error') this.#options.onUnexpected(error);
     this.#upstream?.abort();
     this.#veil?.destroy();
-    const outcome = known.status < 500 || isRefusal(known) ? 'refused' : 'failed';
+    const outcome = known.status < 500 || REFUSALS.has(known.code) ? 'refused' : 'failed';
     if (reply.started || this.#hasEnded) {
       reply.onAbort = null;
       reply.error(known);
@@ -256,9 +257,8 @@ export class Forward implements UpstreamHandlers {
 
   /** Whether the client left in the middle of its request, which its reply may learn only a moment later. */
   #isClientsEnd(error: unknown): boolean {
-    if (error instanceof BodyCutError) return true;
     const { stream } = this.#options.exchange.request;
-    return stream !== null && error !== null && error === stream.errored;
+    return error instanceof BodyCutError || (error !== null && stream !== null && error === stream.errored);
   }
 
   /** The connections were handed over, and both are closed. */
@@ -286,18 +286,8 @@ export class Forward implements UpstreamHandlers {
     this.#abortion?.abort(SETTLED);
     this.closeBody?.();
     // Whoever was reading the body has left it paused, and behind it the connection.
-    const { stream } = this.#options.exchange.request;
-    if (stream !== null) discard(stream);
+    discard(this.#options.exchange.request.stream);
     trail.finish(outcome, reason);
     onSettled();
   }
-}
-
-function isRefusal(error: KeyveilError): boolean {
-  return (
-    error.code === 'emergency_stop' ||
-    error.code === 'mitm_disabled' ||
-    error.code === 'shutting_down' ||
-    error.code === 'overloaded'
-  );
 }

@@ -3,10 +3,10 @@ import type { Duplex, Readable } from 'node:stream';
 import { LINGER_IDLE_TIMEOUT_MS, LINGER_TIMEOUT_MS } from '../model/limits.ts';
 
 /** Reads what still comes of a request's body, whoever has read of it before, and throws it away. */
-export function discard(body: Readable): void {
+export function discard(body: Readable | null): void {
   // Takes effect even where a listener for `readable` leaves only later.
-  body.on('data', () => undefined);
-  body.resume();
+  body?.on('data', () => undefined);
+  body?.resume();
 }
 
 /**

@@ -104,15 +104,16 @@ class ProxyServer implements Proxy {
   #wire(): void {
     const server = this.#server;
     this.#port.on('connection', (socket: Socket) => this.#track(socket));
-    server.on('secureConnection', (socket: Socket) => this.#onSecure(socket));
+    server.on('secureConnection', (socket: Socket) => {
+      this.#unauthenticated.secure(socket);
+      this.#watchHeads(socket);
+    });
     server.on('connect', (request: IncomingMessage, socket: Socket, head: Buffer) => {
       void this.#onHttpConnect(request, socket, head);
     });
-    const onRequest = (request: IncomingMessage, response: ServerResponse): void =>
-      void this.#onRequest(request, response);
-    server.on('request', onRequest);
-    server.on('checkContinue', onRequest);
-    server.on('checkExpectation', onRequest);
+    for (const event of ['request', 'checkContinue', 'checkExpectation']) {
+      server.on(event, (request: IncomingMessage, response: ServerResponse) => void this.#onRequest(request, response));
+    }
     server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
       this.#intakes.get(socket)?.discard();
       const error = describeParserError(cause);
@@ -130,11 +131,6 @@ class ProxyServer implements Proxy {
     if (this.#ports.settings.tls === null) return awaitConnect(socket, this.#firstRequest);
     socket.setNoDelay(true);
     this.#unauthenticated.awaitHandshake(socket);
-  }
-
-  #onSecure(socket: Socket): void {
-    this.#unauthenticated.secure(socket);
-    this.#watchHeads(socket);
   }
 
   #watchHeads(socket: Socket): void {

@@ -1,5 +1,4 @@
 // One request under way on a stream of an HTTP/2 connection.
-import process from 'node:process';
 import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 'node:http2';
 import { constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -13,6 +12,7 @@ import {
   fromHttp2Fields,
   fromHttp2Head,
   isFinalStatus,
+  requestOptions,
   statusOfBlock,
   toHttp2Request,
   toHttp2Trailers,
@@ -38,28 +38,20 @@ export interface Http2Carrier {
   retire(): void;
 }
 
-// Node.js 20 copies the options by object spread and adds these where they are missing. Its V8 makes hidden classes for each
-// single copy that is added to, which outlive the request. Newer ones have no priorities (RFC 9113 section 5.3.2).
-const WHOLE_OPTIONS = process.versions.node.startsWith('20.')
-  ? { exclusive: false, parent: 0, weight: 16, silent: false }
-  : {};
-
 export interface Http2ExchangeInput {
   readonly destination: Destination;
   readonly request: UpstreamRequest;
   readonly handlers: UpstreamHandlers;
   readonly responseTimeoutMs: number;
-  readonly repeats: Http2Repeats;
-}
-
-/** How a request goes on that a connection has not served. */
-export interface Http2Repeats {
-  /** Sends the request once more, on another connection. */
-  readonly replay: (exchange: Http2Exchange, lostSocket: Duplex) => void;
-  /** The origin wants HTTP/1.1, from now on and for every request. */
-  readonly requireHttp1: () => void;
-  /** Sends the request once more by HTTP/1.1; gives what serves the request from then on, or null when it has failed. */
-  readonly replayByHttp1: (exchange: Http2Exchange, lostSocket: Duplex) => UpstreamExchange | null;
+  /** How a request goes on that a connection has not served. */
+  readonly repeats: {
+    /** Sends the request once more, on another connection. */
+    readonly replay: (exchange: Http2Exchange, lostSocket: Duplex) => void;
+    /** The origin wants HTTP/1.1, from now on and for every request. */
+    readonly requireHttp1: () => void;
+    /** Sends the request once more by HTTP/1.1; gives what serves the request from then on, or null when it has failed. */
+    readonly replayByHttp1: (exchange: Http2Exchange, lostSocket: Duplex) => UpstreamExchange | null;
+  };
 }
 
 export class Http2Exchange implements UpstreamExchange {
@@ -100,7 +92,7 @@ export class Http2Exchange implements UpstreamExchange {
     const stream = carrier.session.request(toHttp2Request(destination, request), {
       endStream: this.#isRequestSent,
       waitForTrailers: request.body.kind === 'stream',
-      ...WHOLE_OPTIONS,
+      ...requestOptions,
     });
     this.#carrier = carrier;
     this.#wasUsed = carrier.wasUsed;

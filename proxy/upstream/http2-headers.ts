@@ -1,4 +1,5 @@
 // Fields of a request in the form that node:http2 takes, and of a response out of the form that it gives.
+import process from 'node:process';
 import type { OutgoingHttpHeaders } from 'node:http2';
 import { sensitiveHeaders } from 'node:http2';
 import { KeyveilError } from '../../model/errors.ts';
@@ -99,3 +100,12 @@ function framingOf(headers: RawHeaders): BodyFraming {
   const length = headerValue(headers, 'content-length');
   return length === undefined ? { kind: 'stream' } : { kind: 'length', bytes: Number(length) };
 }
+
+/**
+ * What a request's options are completed with. Node.js 20 copies the options by object spread and adds these where they
+ * are missing. Its V8 makes hidden classes for each single copy that is added to, which outlive the request. Newer ones
+ * have no priorities any more (RFC 9113 section 5.3.2).
+ */
+export const requestOptions = process.versions.node.startsWith('20.')
+  ? { exclusive: false, parent: 0, weight: 16, silent: false }
+  : {};

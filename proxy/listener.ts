@@ -26,7 +26,7 @@ import { Tunnel, TunnelRegistry } from './tunnels.ts';
 import { dropVeils } from './veil/compile.ts';
 import { UnauthenticatedSockets } from './unauthenticated.ts';
 
-const ESTABLISHED = 'HTTP/1.1 200 Connection Established\r\n\r\n';
+const ESTABLISHED = Buffer.from('HTTP/1.1 200 Connection Established\r\n\r\n');
 
 export interface Proxy {
   /** Binds; rejects with the system's error. */

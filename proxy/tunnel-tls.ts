@@ -4,6 +4,7 @@ import type { SecureContext } from 'node:tls';
 import type { Socket } from 'node:net';
 import { normaliseHost } from '../model/authority.ts';
 import type { ClientHello } from './client-hello.ts';
+import { forgetListenersWhenClosed } from './closed.ts';
 
 /** Why a handshake did not end in a session. */
 type HandshakeFailure = 'sni_mismatch' | 'tls_handshake_failed';
@@ -60,6 +61,8 @@ export function terminateTls(raw: Socket, options: TerminateOptions): Promise<Ha
       socket.off('close', fail);
       socket.off('error', fail);
       socket.on('error', () => raw.destroy());
+      forgetListenersWhenClosed(socket);
+      forgetListenersWhenClosed(raw);
       // Only tls.Server clears this; until it is cleared, http2 waits for a handshake that is long over.
       (socket as TLSSocket & { secureConnecting: boolean }).secureConnecting = false;
       resolve({ ok: true, socket, protocol: socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1' });

@@ -12,7 +12,8 @@ type Ports = Pick<ProxyPorts, 'settings' | 'audit' | 'metrics' | 'clock'>;
 
 interface Place {
   readonly socket: Socket;
-  readonly address: string;
+  /** Asked for when it is needed: most connections have shown a session by then. */
+  address: string | null;
   readonly timer: NodeJS.Timeout;
   /** Counts up: the oldest has the lowest. */
   readonly order: number;
@@ -51,10 +52,17 @@ export class UnauthenticatedSockets {
   /** A new connection. It is closed when it has shown no session in time, whatever it has sent. */
   add(socket: Socket): void {
     const { settings, metrics } = this.#ports;
-    const address = socket.remoteAddress ?? 'unknown';
     const timer = setTimeout(() => socket.destroy(), settings.connectRequestTimeoutMs);
     timer.unref();
-    const place: Place = { socket, address, timer, order: this.#order++, seat: null, isIdle: false, isAnswered: false };
+    const place: Place = {
+      socket,
+      address: null,
+      timer,
+      order: this.#order++,
+      seat: null,
+      isIdle: false,
+      isAnswered: false,
+    };
     place.seat = this.#places.add(place);
     this.#placeOf.set(socket, place);
     this.#setIdle(place, true);
@@ -107,15 +115,15 @@ export class UnauthenticatedSockets {
   #setIdle(place: Place, isIdle: boolean): void {
     if (place.isIdle === isIdle) return;
     place.isIdle = isIdle;
-    if (isIdle) this.#idle?.add(place.address, place.socket);
-    else this.#idle?.delete(place.address, place.socket);
+    if (isIdle) this.#idle?.add(addressOf(place), place.socket);
+    else this.#idle?.delete(addressOf(place), place.socket);
   }
 
   #idleByAddress(): Holders<Socket> {
     if (this.#idle !== null) return this.#idle;
     const idle = new Holders<Socket>();
     const places = this.#places.items().sort((a, b) => a.order - b.order);
-    for (const place of places) if (place.isIdle) idle.add(place.address, place.socket);
+    for (const place of places) if (place.isIdle) idle.add(addressOf(place), place.socket);
     this.#idle = idle;
     return idle;
   }
@@ -137,6 +145,10 @@ export class UnauthenticatedSockets {
     this.#refused.close();
     for (const { socket } of this.#places.items()) this.admit(socket);
   }
+}
+
+function addressOf(place: Place): string {
+  return (place.address ??= place.socket.remoteAddress ?? 'unknown');
 }
 
 function endpointsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {

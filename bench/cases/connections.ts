@@ -67,7 +67,7 @@ async function runNewHosts(context: BenchContext): Promise<CaseResult> {
 async function runNewConnections(context: BenchContext): Promise<CaseResult> {
   const { scene, say, isQuick } = context;
   const seconds = isQuick ? 2 : 4;
-  const rounds = roundsOf(context, 6);
+  const rounds = roundsOf(context, 12);
   const proxies: ProxyUnderTest[] = [await startKeyveil(scene)];
   // The last two are the floor: TLS without any of the work, and no TLS at all.
   for (const name of ['http-mitm-proxy', 'bare-sketch', 'plain-tunnel'] as const) {

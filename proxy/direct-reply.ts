@@ -43,6 +43,8 @@ export class DirectReply implements ClientReply, Holder {
   #hasEnded = false;
   /** It was given up, or is complete. */
   #isOver = false;
+  /** A part of it could not be written, so that its connection is about to close. */
+  #isCut = false;
   #parts: (string | Buffer)[] = [];
   #bytes = 0;
   #isHeld = false;
@@ -69,7 +71,7 @@ export class DirectReply implements ClientReply, Holder {
   }
 
   head(head: ResponseHead): void {
-    if (this.started || this.#socket.destroyed) return;
+    if (this.started || this.#isGone()) return;
     requireFields(head);
     this.started = true;
     const { status, body } = head;
@@ -86,7 +88,7 @@ export class DirectReply implements ClientReply, Holder {
   }
 
   data(chunk: Buffer): boolean {
-    if (!this.#hasBody || chunk.length === 0 || this.#socket.destroyed) return true;
+    if (!this.#hasBody || chunk.length === 0 || this.#isGone()) return true;
     if (this.#isChunked) this.#add(`${chunk.length.toString(16)}\r\n`);
     this.#add(chunk);
     if (this.#isChunked) this.#add('\r\n');
@@ -106,8 +108,8 @@ export class DirectReply implements ClientReply, Holder {
 
   /** Kills the connection, so that what was sent can't be taken for a whole response (RFC 9112 section 8). */
   error(): void {
-    this.#hasEnded = false;
     this.#write();
+    this.#isCut = true;
     this.#socket.destroy();
   }
 
@@ -131,6 +133,11 @@ export class DirectReply implements ClientReply, Holder {
     this.#finishIfWritten();
   }
 
+  #isGone(): boolean {
+    if (!this.#socket.writable) this.#isCut = true;
+    return this.#isCut;
+  }
+
   #add(part: string | Buffer): void {
     this.#parts.push(part);
     this.#bytes += part.length;
@@ -145,7 +152,7 @@ export class DirectReply implements ClientReply, Holder {
     const bytes = this.#bytes;
     this.#parts = [];
     this.#bytes = 0;
-    if (parts.length === 0 || !this.#socket.writable) return;
+    if (parts.length === 0 || this.#isGone()) return;
     if (parts.length === 1) return this.#writePart(parts[0] as string | Buffer);
     if (bytes <= JOINED_BYTES_MAX) return this.#writePart(join(parts, bytes));
     this.#socket.cork();
@@ -159,9 +166,7 @@ export class DirectReply implements ClientReply, Holder {
   }
 
   #finishIfWritten(): void {
-    if (!this.#hasEnded || this.#isOver || this.#pendingWrites > 0 || this.#parts.length > 0) return;
-    // A connection that can't be written to any more is about to close.
-    if (!this.#socket.writable) return;
+    if (!this.#hasEnded || this.#isOver || this.#isCut || this.#pendingWrites > 0 || this.#parts.length > 0) return;
     this.#isOver = true;
     this.onFinish?.();
     this.#onOver();

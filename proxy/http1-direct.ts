@@ -67,7 +67,7 @@ export class DirectConnection {
 
   readonly #onReplyOver = (): void => {
     this.#reply = null;
-    if (this.#held.length === 0) return;
+    if (this.#held.length === 0 || !this.#socket.writable) return;
     const chunk = Buffer.concat(this.#held);
     this.#held = [];
     this.#heldBytes = 0;

@@ -269,3 +269,24 @@ void t.test('a CONNECT in pieces, and one with the handshake right behind it, op
   plain.write(`${head}GET / HTTP/1.0\r\nHost: evil.test\r\n\r\n`);
   t.match(await readAll(plain), /200 Connection Established[^]*host_mismatch/, 'bytes behind it are the tunnel’s');
 });
+
+void t.test('an answer that has come as a whole is recorded as that, however its client leaves then', async (t) => {
+  const { keyveil } = await openEcho(t);
+  const ways = [(socket: TLSSocket) => socket.end(), (socket: TLSSocket) => socket.destroy()];
+  const count = 120;
+  for (let round = 0; round < count; round += 6) {
+    await Promise.all(
+      [...ways, ...ways, ...ways].map(async (leave) => {
+        const socket = await keyveil.tunnel(TARGET);
+        socket.on('error', () => undefined);
+        // In the same turn in which the last byte is read.
+        socket.on('data', () => leave(socket));
+        socket.write(REQUESTS[0]?.[0] as string);
+        await new Promise((resolve) => socket.once('close', resolve));
+      }),
+    );
+  }
+  while (keyveil.proxy.tunnelCount > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  t.equal(keyveil.events.length, count);
+  t.strictSame([...new Set(keyveil.events.map(({ outcome, reason }) => `${outcome} ${reason}`))], ['forwarded null']);
+});

@@ -32,6 +32,8 @@ export interface FirstRequestHandlers {
 /** Reads the first bytes of a new connection, which must not allow half of it to stay open: one that sends nothing ends. */
 export function awaitConnect(socket: Socket, handlers: FirstRequestHandlers): void {
   const onData = (chunk: Buffer): void => {
+    // One that was turned away has got its answer; what it still sends is thrown away.
+    if (!socket.writable) return;
     socket.off('data', onData);
     socket.allowHalfOpen = true;
     socket.pause();

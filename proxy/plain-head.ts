@@ -28,6 +28,7 @@ function changesFraming(lowerName: string, value: string): boolean {
     case 'transfer-encoding':
       return true;
     case 'connection':
+    case 'proxy-connection': // Node's parser takes it for the same
       return value.toLowerCase() !== 'keep-alive';
     default:
       return false;

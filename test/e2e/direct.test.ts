@@ -3,6 +3,7 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import t, { type Test } from 'tap';
+import type { ProxySettings } from '../../proxy/settings.ts';
 import { readAll, readHead } from '../support/daemon.ts';
 import { sessionPolicy } from '../support/policies.ts';
 import { startTestProxy, type TestProxy } from '../support/proxy.ts';
@@ -19,7 +20,7 @@ interface Scene {
 }
 
 /** An upstream that answers with what it was asked. */
-async function openEcho(t: Test): Promise<Scene> {
+async function openEcho(t: Test, settings: Partial<ProxySettings> = {}): Promise<Scene> {
   const authority = createTestAuthority();
   const asked: string[] = [];
   const server = createServer(authority.leafFor(['api.test']), (request, response) => {
@@ -33,7 +34,12 @@ async function openEcho(t: Test): Promise<Scene> {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const keyveil = await startTestProxy({ authority, overrides: { [TARGET]: port }, policy: sessionPolicy([]) });
+  const keyveil = await startTestProxy({
+    authority,
+    overrides: { [TARGET]: port },
+    policy: sessionPolicy([]),
+    settings,
+  });
   t.teardown(async () => {
     await keyveil.close();
     server.closeAllConnections();
@@ -289,4 +295,17 @@ void t.test('an answer that has come as a whole is recorded as that, however its
   while (keyveil.proxy.tunnelCount > 0) await new Promise((resolve) => setTimeout(resolve, 10));
   t.equal(keyveil.events.length, count);
   t.strictSame([...new Set(keyveil.events.map(({ outcome, reason }) => `${outcome} ${reason}`))], ['forwarded null']);
+});
+
+void t.test('a connection that was turned away opens no tunnel, and can read why', async (t) => {
+  const { keyveil } = await openEcho(t, { unauthenticatedSocketsMax: 0 });
+  const { connect } = await import('node:net');
+  const head = `CONNECT ${TARGET} HTTP/1.1\r\nHost: ${TARGET}\r\nProxy-Authorization: ${keyveil.login}\r\n\r\n`;
+  for (const waitMs of [0, 30]) {
+    const socket = connect(keyveil.port, '127.0.0.1');
+    const text = readAll(socket);
+    setTimeout(() => socket.end(head), waitMs);
+    t.match(await text, /^HTTP\/1\.1 503 [^]*Too many connections are waiting/, `after ${waitMs} ms`);
+  }
+  t.strictSame([keyveil.events, keyveil.proxy.tunnelCount, keyveil.log], [[], 0, []]);
 });

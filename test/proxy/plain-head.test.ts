@@ -29,6 +29,7 @@ const LEFT_TO_NODE = {
   'an upgrade without its option': 'GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n',
   'an expectation': 'GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n',
   'a close': 'GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
+  'a close in the old spelling': 'GET / HTTP/1.1\r\nHost: a\r\nProxy-Connection: close\r\n\r\n',
   'a named option': 'GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-A\r\n\r\n',
   'trailers announced': 'GET / HTTP/1.1\r\nHost: a\r\nTrailer: X-A\r\n\r\n',
   'a folded line': 'GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n c\r\n\r\n',

@@ -1,8 +1,17 @@
-// What a connection that has closed still refers to.
+// The end of a connection, whoever has it: its errors, and what it still refers to.
 import type { Duplex } from 'node:stream';
 
 function ignore(): void {
   // Nothing of a closed connection can matter any more; without a listener an error of it would end the process.
+}
+
+function destroy(this: Duplex): void {
+  this.destroy();
+}
+
+/** An error ends the connection, and nothing else. */
+export function destroyOnError(connection: Duplex): void {
+  connection.on('error', destroy);
 }
 
 function forget(this: Duplex): void {

@@ -119,6 +119,12 @@ export class DirectReply implements ClientReply, Holder {
     this.onDrain?.();
   }
 
+  /** The client has closed its side, after which no more is written: an answer that is not complete is given up. */
+  clientEnded(): void {
+    this.#write();
+    if (!this.#hasEnded) this.close();
+  }
+
   /** The connection is gone. */
   close(): void {
     if (this.#isOver) return;

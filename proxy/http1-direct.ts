@@ -5,6 +5,7 @@ import { PIPELINED_BYTES_MAX } from '../model/limits.ts';
 import type { ClientRequest } from './client-exchange.ts';
 import { DirectReply } from './direct-reply.ts';
 import { noHeaders, type BodyFraming } from './exchange.ts';
+import { CHUNK_OVERHEAD_BYTES } from './http1-intake.ts';
 import type { Pipeline } from './pipeline.ts';
 import { readPlainHead, type PlainHead } from './plain-head.ts';
 import type { Tunnel } from './tunnels.ts';
@@ -53,13 +54,16 @@ export class DirectConnection {
   readonly #onData = (chunk: Buffer): void => {
     if (this.#reply === null) return this.#take(chunk);
     this.#held.push(chunk);
-    this.#heldBytes += chunk.length;
+    this.#heldBytes += chunk.length + CHUNK_OVERHEAD_BYTES;
     // So much is read ahead, so that a client that leaves is noticed.
     if (this.#heldBytes >= PIPELINED_BYTES_MAX) this.#socket.pause();
   };
 
   // RFC 9112 section 9.6; Node's server does the same.
-  readonly #onEnd = (): void => void this.#socket.end();
+  readonly #onEnd = (): void => {
+    this.#reply?.clientEnded();
+    this.#socket.end();
+  };
 
   readonly #onDrain = (): void => this.#reply?.drain();
 

@@ -9,7 +9,7 @@ const END_OF_SECTION = Buffer.from('\r\n\r\n');
 // Connections that plain requests come by share one share of a turn: each request may be another session's.
 const PLAIN_REQUESTS = 'plain requests';
 // What a chunk that is kept costs beside its bytes, so that many small ones count too.
-const CHUNK_OVERHEAD_BYTES = 256;
+export const CHUNK_OVERHEAD_BYTES = 256;
 
 /** A request that was parsed and whose answer is not complete. */
 interface Pending {
@@ -83,6 +83,11 @@ export class Http1Intake implements Work {
   /** Requests that are under way or wait. */
   get pendingCount(): number {
     return this.#pending.length;
+  }
+
+  /** Nothing is under way on the connection, nor arriving. */
+  get isIdle(): boolean {
+    return this.#pending.length === 0 && this.headSince === null;
   }
 
   /** The server has announced a request; it counts until its response is closed. */

@@ -7,6 +7,7 @@ import { KeyveilError } from '../model/errors.ts';
 import { Roster } from '../model/roster.ts';
 import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
 import { AuditTrail } from './audit-trail.ts';
+import { destroyOnError } from './closed.ts';
 import { awaitConnect, type ConnectRequest, type FirstRequestHandlers } from './connect-request.ts';
 import type { Destination } from './exchange.ts';
 import { Http1Intake } from './http1-intake.ts';
@@ -124,7 +125,7 @@ class ProxyServer implements Proxy {
 
   /** Every socket has an error handler from its first moment. */
   #track(socket: Socket): void {
-    socket.on('error', destroy);
+    destroyOnError(socket);
     const seat = this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.remove(seat));
     this.#unauthenticated.add(socket);
@@ -138,9 +139,10 @@ class ProxyServer implements Proxy {
   }
 
   async #onHttpConnect(request: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
-    socket.on('error', destroy);
+    destroyOnError(socket);
     this.#unauthenticated.hear(socket);
     const rest = this.#intakes.get(socket)?.release();
+    this.#intakes.delete(socket);
     if (rest !== undefined && rest.length > 0) socket.unshift(rest);
     if (head.length > 0) socket.unshift(head);
     await this.#plain.finished(socket);
@@ -264,7 +266,8 @@ class ProxyServer implements Proxy {
   drain(): void {
     this.#pipeline.state.isDraining = true;
     this.#port.close();
-    this.#server.closeIdleConnections();
+    if (this.#port === this.#server) return this.#server.closeIdleConnections();
+    for (const socket of this.#sockets.items()) if (this.#intakes.get(socket)?.isIdle === true) socket.destroy();
   }
 
   async idle(): Promise<void> {
@@ -288,10 +291,6 @@ class ProxyServer implements Proxy {
     await Promise.all([closed, ...gone]);
     dropVeils();
   }
-}
-
-function destroy(this: Socket): void {
-  this.destroy();
 }
 
 /** Creates the data plane; nothing listens yet. */

@@ -1,8 +1,12 @@
 // Requests that are served without an HTTP server, and the moment at which one takes the connection over.
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import t, { type Test } from 'tap';
+import { DirectConnection } from '../../proxy/http1-direct.ts';
+import type { Pipeline } from '../../proxy/pipeline.ts';
+import type { Tunnel } from '../../proxy/tunnels.ts';
 import type { ProxySettings } from '../../proxy/settings.ts';
 import { readAll, readHead } from '../support/daemon.ts';
 import { sessionPolicy } from '../support/policies.ts';
@@ -308,4 +312,76 @@ void t.test('a connection that was turned away opens no tunnel, and can read why
     t.match(await text, /^HTTP\/1\.1 503 [^]*Too many connections are waiting/, `after ${waitMs} ms`);
   }
   t.strictSame([keyveil.events, keyveil.proxy.tunnelCount, keyveil.log], [[], 0, []]);
+});
+
+void t.test('bytes ahead of an answer are bounded, in however small pieces they come', (t) => {
+  const socket = new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() });
+  const tunnel = { sessionId: 'x' } as unknown as Tunnel;
+  let requests = 0;
+  const pipeline = { run: () => void (requests += 1) } as unknown as Pipeline;
+  const takeOver = (): void => t.fail('a server took it over');
+  void new DirectConnection(socket, { tunnel, pipeline, takeOver });
+  socket.emit('data', Buffer.from(NEXT));
+  let pieces = 0;
+  while (!socket.isPaused() && pieces < 10_000) {
+    socket.emit('data', Buffer.from('G'));
+    pieces += 1;
+  }
+  t.equal(requests, 1);
+  t.ok(pieces > 10 && pieces < 300, `${pieces} pieces of a byte were held`);
+  t.end();
+});
+
+void t.test('when its client has closed its side, an answer under way is given up, upstream too', async (t) => {
+  const authority = createTestAuthority();
+  const chunk = Buffer.from(`10000\r\n${'x'.repeat(0x10000)}\r\n`);
+  const upstream = await openRawServer(
+    (socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+      const pour = (): void => {
+        while (!socket.destroyed && socket.write(chunk));
+        if (!socket.destroyed) socket.once('drain', pour);
+      };
+      pour();
+    },
+    { tls: authority.leafFor(['api.test']) },
+  );
+  const keyveil = await startTestProxy({
+    authority,
+    overrides: { [TARGET]: upstream.port },
+    policy: sessionPolicy([]),
+  });
+  const event = keyveil.nextEvent();
+  const socket = await keyveil.tunnel(TARGET);
+  socket.on('error', () => undefined);
+  socket.write(NEXT);
+  // It reads nothing, and ends its side while there is still more to come.
+  setTimeout(() => socket.end(), 100);
+  t.match(await event, { outcome: 'failed', reason: 'client_aborted' });
+  await upstream.drained();
+  socket.destroy();
+  await keyveil.close();
+  await upstream.close();
+});
+
+void t.test('a drain closes connections of plain requests that are idle', async (t) => {
+  const upstream = await openRawServer((socket) => void socket.write(LAST));
+  const authority = createTestAuthority();
+  const overrides = { 'plain.test:80': upstream.port };
+  const keyveil = await startTestProxy({ authority, overrides, policy: sessionPolicy([]) });
+  const { connect } = await import('node:net');
+  const socket = connect(keyveil.port, '127.0.0.1');
+  socket.write(`GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nProxy-Authorization: ${keyveil.login}\r\n\r\n`);
+  await new Promise<void>((resolve) => {
+    socket.on('data', (chunk: Buffer) => {
+      if (chunk.toString().endsWith('last')) resolve();
+    });
+  });
+  // The response is over a moment after its last byte.
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  keyveil.proxy.drain();
+  await new Promise((resolve) => socket.once('close', resolve));
+  t.pass('it is closed');
+  await keyveil.close();
+  await upstream.close();
 });

@@ -9,8 +9,8 @@ export interface Seat<Item> {
 
 /**
  * Items in no particular order. The tables of a Set that items come to and go from are replaced again and again. V8 keeps
- * a replaced one that has grown old until its next full collection, and with it all later ones and what they held: each
- * connection of a busy server would outlive its end, and be copied twice. A list that is overwritten holds nothing back.
+ * a replaced one that has grown old until its next full collection, and with it all later ones and what they held. A list
+ * that is overwritten holds nothing back.
  */
 export class Roster<Item> {
   readonly #seats: Seat<Item>[] = [];

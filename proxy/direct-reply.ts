@@ -3,22 +3,20 @@ import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../model/errors.ts';
 import type { ClientReply } from './client-exchange.ts';
 import { headerValue, type RawHeaders, type ResponseHead } from './exchange.ts';
-import { formatHead } from './raw-reply.ts';
+import { formatFields, formatHead } from './raw-reply.ts';
 import { holdUntilTurnEnds, type Holder } from './turn.ts';
+import { isField, isFieldContent } from './upstream/field-syntax.ts';
 
 /** What is gathered in one turn before some of it leaves. */
 const GATHERED_BYTES_MAX = 64 * 1024;
 /** What is copied into one piece, rather than written in several. */
 const JOINED_BYTES_MAX = 16 * 1024;
 
-const FIELD_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
-const NO_FIELD_CONTENT = /[^\t\u0020-\u007e\u0080-\u00ff]/;
-
 /** RFC 9110 section 5.5: no field may break out of its line. */
 function requireFields({ reason, headers }: Pick<ResponseHead, 'reason' | 'headers'>): void {
-  let isGood = !NO_FIELD_CONTENT.test(reason);
+  let isGood = isFieldContent(reason);
   for (let index = 0; index < headers.length && isGood; index += 2)
-    isGood = FIELD_NAME.test(headers[index] as string) && !NO_FIELD_CONTENT.test(headers[index + 1] as string);
+    isGood = isField(headers[index] as string, headers[index + 1] as string);
   if (isGood) return;
   throw new KeyveilError('upstream_protocol_error', 'The response holds a field that HTTP/1.1 can not carry.');
 }
@@ -78,8 +76,7 @@ export class DirectReply implements ClientReply, Holder {
     this.#hasBody = !this.#isHead && status !== 204 && status !== 304;
     this.#isChunked = body.kind === 'stream';
     const headers = this.#isChunked ? head.headers : withoutTrailer(head.headers);
-    let text = `HTTP/1.1 ${status} ${head.reason}\r\n`;
-    for (let index = 0; index < headers.length; index += 2) text += `${headers[index]}: ${headers[index + 1]}\r\n`;
+    let text = `HTTP/1.1 ${status} ${head.reason}\r\n${formatFields(headers)}`;
     if (this.#isChunked) text += 'Transfer-Encoding: chunked\r\n';
     // HTTP/2 needs no length to say that there is nothing.
     else if (body.kind === 'none' && this.#hasBody && headerValue(headers, 'content-length') === undefined)
@@ -99,9 +96,7 @@ export class DirectReply implements ClientReply, Holder {
     this.#hasEnded = true;
     if (this.#isChunked && this.#hasBody) {
       requireFields({ reason: '', headers: trailers });
-      let text = '0\r\n';
-      for (let index = 0; index < trailers.length; index += 2) text += `${trailers[index]}: ${trailers[index + 1]}\r\n`;
-      this.#add(`${text}\r\n`);
+      this.#add(`0\r\n${formatFields(trailers)}\r\n`);
     }
     if (!this.#isHeld) this.#finishIfWritten();
   }

@@ -80,11 +80,6 @@ export class Http1Intake implements Work {
     socket.once('close', this.#onClose);
   }
 
-  /** Requests that are under way or wait. */
-  get pendingCount(): number {
-    return this.#pending.length;
-  }
-
   /** Nothing is under way on the connection, nor arriving. */
   get isIdle(): boolean {
     return this.#pending.length === 0 && this.headSince === null;

@@ -8,7 +8,8 @@ import { answerError, serialiseAnswer } from './responses.ts';
 
 const CRLF = '\r\n';
 
-function formatFields(headers: RawHeaders): string {
+/** Fields as lines, Latin-1. */
+export function formatFields(headers: RawHeaders): string {
   let text = '';
   for (let index = 0; index < headers.length; index += 2) text += `${headers[index]}: ${headers[index + 1]}${CRLF}`;
   return text;

@@ -11,9 +11,19 @@ function refused(what: string): KeyveilError {
   return new KeyveilError('bad_request', `The ${what} of the request holds a character that HTTP can't carry.`);
 }
 
+/** Whether both are what RFC 9110 section 5 allows. */
+export function isField(name: string, value: string): boolean {
+  return TOKEN.test(name) && isFieldContent(value);
+}
+
+/** Whether it can stand in one line of a head, as a value or a reason phrase. */
+export function isFieldContent(text: string): boolean {
+  return !NO_FIELD_CONTENT.test(text);
+}
+
 /** Throws `bad_request` unless both are what RFC 9110 section 5 allows. */
 export function requireField(name: string, value: string): void {
-  if (!TOKEN.test(name) || NO_FIELD_CONTENT.test(value)) throw refused('header');
+  if (!isField(name, value)) throw refused('header');
 }
 
 /** Throws `bad_request` unless method and target are what RFC 9112 section 3 allows. */

@@ -114,9 +114,13 @@ void t.test('wherever the bytes are cut, none is lost, doubled or taken for anot
 
 void t.test('byte by byte, a CONNECT and all that is in the tunnel', async (t) => {
   const { keyveil } = await openEcho(t);
-  const { socket } = await keyveil.connect(TARGET);
-  t.ok(socket.remotePort);
-  socket.destroy();
+  const { connect } = await import('node:net');
+  const raw = connect(keyveil.port, '127.0.0.1').setNoDelay(true);
+  const established = readHead(raw);
+  const head = `CONNECT ${TARGET} HTTP/1.1\r\nHost: ${TARGET}\r\nProxy-Authorization: ${keyveil.login}\r\n\r\n`;
+  for (const byte of head) await new Promise((resolve) => raw.write(byte, resolve));
+  t.match(await established, /^HTTP\/1\.1 200 /);
+  raw.destroy();
   const tls = await keyveil.tunnel(TARGET);
   const answers = answersOf(tls, ANSWERS.length);
   for (const byte of TEXT) await new Promise((resolve) => tls.write(byte, resolve));

@@ -44,6 +44,8 @@ interface Entry {
   /** Used from and until, milliseconds since the epoch; a clock that was set back makes an entry unusable too. */
   readonly usedFrom: number;
   readonly usedUntil: number;
+  /** Of all entries, the one with the lowest was used the longest ago. */
+  lastUse: number;
 }
 
 interface Mint {
@@ -68,12 +70,13 @@ class LruLeafCache implements LeafCache {
   readonly #entriesMax: number;
   readonly #ticketKeys: Buffer;
   readonly #key = createLeafKey();
-  /** In order of use, the latest last. */
   readonly #entries = new Map<string, Entry>();
   /** In order of asking. */
   readonly #mints = new Map<string, Mint>();
   #signer: Issuer;
   #hitCount = 0;
+  /** Counts up at each use of an entry. */
+  #useCount = 0;
   #mintCount = 0;
 
   constructor(root: Pick<RootAuthority, 'signer'>, options: LeafCacheOptions) {
@@ -88,8 +91,7 @@ class LruLeafCache implements LeafCache {
     this.#followSigner();
     const entry = this.#entries.get(host);
     if (entry === undefined || !this.#isUsable(entry)) return this.#mintLater(host);
-    this.#entries.delete(host);
-    this.#entries.set(host, entry);
+    entry.lastUse = this.#useCount++;
     this.#hitCount += 1;
     return entry.context;
   }
@@ -137,11 +139,21 @@ class LruLeafCache implements LeafCache {
     const leaf = mintLeaf(host, { issuer: this.#signer, key: this.#key, now });
     const context = this.#createContext(host, leaf.certificatePem);
     const usedFrom = now - (CERTIFICATE_BACKDATE_DAYS * DAY_MS) / 2;
-    this.#entries.delete(host);
-    this.#entries.set(host, { context, usedFrom, usedUntil: now + (leaf.notAfter - now) / 2 });
+    const usedUntil = now + (leaf.notAfter - now) / 2;
+    this.#entries.set(host, { context, usedFrom, usedUntil, lastUse: this.#useCount++ });
     this.#mintCount += 1;
-    if (this.#entries.size > this.#entriesMax) this.#entries.delete(this.#entries.keys().next().value as string);
+    if (this.#entries.size > this.#entriesMax) this.#dropLeastRecent();
     return context;
+  }
+
+  // An order of use that is kept at each use costs each connection more than a look at all costs each new host.
+  #dropLeastRecent(): void {
+    let [leastRecent, lastUse] = ['', Infinity];
+    for (const [host, entry] of this.#entries) {
+      if (entry.lastUse >= lastUse) continue;
+      [leastRecent, lastUse] = [host, entry.lastUse];
+    }
+    this.#entries.delete(leastRecent);
   }
 
   #createContext(host: string, certificatePem: string): SecureContext {

@@ -14,15 +14,18 @@ export function destroyOnError(connection: Duplex): void {
   connection.on('error', destroy);
 }
 
-function forget(this: Duplex): void {
+function forget(this: Duplex & { _parent?: unknown }): void {
   this.removeAllListeners();
   this.on('error', ignore);
+  // What a TLS connection ran over; null at other sockets.
+  if (this._parent !== undefined) this._parent = null;
 }
 
 /**
- * Has a connection refer to no listener once it has closed. The runtime's handle of a TLS connection outlives two
- * collections of V8's young generation, since it counts as modified, and with it all that can be reached from there: what
- * a listener refers to would be copied twice for each connection.
+ * Has a connection refer to no listener, and a TLS connection not to what it ran over, once it has closed. The runtime
+ * gives the handle of each TLS connection an accessor of its own. V8 makes such a pair of functions in the old
+ * generation, so it holds the connection until the next full collection, and all that can be reached from there is copied
+ * for each one that has closed.
  */
 export function forgetListenersWhenClosed(socket: Duplex): void {
   socket.once('close', forget);

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { KeyveilError } from '../model/errors.ts';
 import { HEADER_BLOCK_BYTES_MAX, HEADER_FIELDS_MAX, REQUEST_TARGET_BYTES_MAX } from '../model/limits.ts';
+import { Attachment } from './attachment.ts';
 import type { ClientExchange, ClientReply, ClientRequest } from './client-exchange.ts';
 import { lingerAfterAnswer } from './linger.ts';
 import { headerValue, headerValues, type BodyFraming, type RawHeaders, type ResponseHead } from './exchange.ts';
@@ -96,7 +97,7 @@ interface Replies {
   isClosing: boolean;
 }
 
-const repliesBySocket = new WeakMap<Duplex, Replies>();
+const repliesBySocket = new Attachment<Duplex, Replies>('keyveil.replies');
 
 function repliesOf(socket: Duplex): Replies {
   const known = repliesBySocket.get(socket);

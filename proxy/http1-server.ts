@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Duplex } from 'node:stream';
 import { HEADER_BLOCK_BYTES_MAX } from '../model/limits.ts';
 import { KeyveilError } from '../model/errors.ts';
+import { Attachment } from './attachment.ts';
 import { recordMalformed } from './audit-trail.ts';
 import { DirectConnection } from './http1-direct.ts';
 import { asksForWebSocket, createHttp1Exchange, isClosing } from './http1-exchange.ts';
@@ -32,7 +33,7 @@ interface Connection {
   readonly intake: Http1Intake;
 }
 
-const connections = new WeakMap<Duplex, Connection>();
+const connections = new Attachment<Duplex, Connection>('keyveil.connection');
 
 function connectionOf(socket: Duplex): Connection {
   const connection = connections.get(socket);

@@ -1,6 +1,7 @@
 // Interim responses over HTTP/2: node:http2 takes header blocks without end for a client that reads none of them.
 import type { Http2Session } from 'node:http2';
 import { INTERIM_POLL_MS, INTERIM_UNSENT_BYTES_MAX } from '../model/limits.ts';
+import { Attachment } from './attachment.ts';
 
 /** What a connection has been given of them and may not have sent. */
 class InterimBacklog {
@@ -39,7 +40,7 @@ class InterimBacklog {
   }
 }
 
-const backlogs = new WeakMap<Http2Session, InterimBacklog>();
+const backlogs = new Attachment<Http2Session, InterimBacklog>('keyveil.interim');
 
 /** The one of a connection. */
 export function interimBacklogOf(session: Http2Session): InterimBacklog {

@@ -2,6 +2,7 @@
 import {
   createServer,
   type Http2Server as NodeHttp2Server,
+  type Http2Session,
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from 'node:http2';
@@ -14,6 +15,7 @@ import {
   HTTP2_INVALID_FRAMES_MAX,
   HTTP2_STREAMS_PER_CONNECTION_MAX,
 } from '../model/limits.ts';
+import { Attachment } from './attachment.ts';
 import { DeadSessionWatch } from './http2-dead-session.ts';
 import { Http2Reply, readHttp2Request } from './http2-exchange.ts';
 import { Http2Guard } from './http2-guard.ts';
@@ -70,7 +72,7 @@ function serveStream(
 
 /** Creates the server. */
 export function createHttp2Server(pipeline: Pipeline, ports: ProxyPorts): Http2Server {
-  const connections = new WeakMap<object, Connection>();
+  const connections = new Attachment<Http2Session, Connection>('keyveil.connection');
   const server: NodeHttp2Server = createServer({
     settings: {
       enableConnectProtocol: true,

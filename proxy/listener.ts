@@ -6,6 +6,7 @@ import { tryParseAuthority, type Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
 import { Roster } from '../model/roster.ts';
 import { authenticate, loginFieldOf, requireAdmitted, requireInterception } from './admission.ts';
+import { Attachment } from './attachment.ts';
 import { AuditTrail } from './audit-trail.ts';
 import { destroyOnError } from './closed.ts';
 import { awaitConnect, type ConnectRequest, type FirstRequestHandlers } from './connect-request.ts';
@@ -70,7 +71,7 @@ class ProxyServer implements Proxy {
   readonly #unauthenticated: UnauthenticatedSockets;
   readonly #plain: PlainRequests;
   readonly #sockets = new Roster<Socket>();
-  readonly #intakes = new WeakMap<Socket, Http1Intake>();
+  readonly #intakes = new Attachment<Socket, Http1Intake>('keyveil.intake');
 
   constructor(ports: ProxyPorts) {
     this.#ports = ports;

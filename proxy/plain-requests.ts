@@ -5,6 +5,7 @@ import type { Authority } from '../model/authority.ts';
 import { KeyveilError } from '../model/errors.ts';
 import type { SessionPolicy } from '../model/ports.ts';
 import { authenticate, loginFieldOf } from './admission.ts';
+import { Attachment } from './attachment.ts';
 import { requireAuthority, splitAbsoluteTarget } from './destination-check.ts';
 import { createHttp1Exchange } from './http1-exchange.ts';
 import type { Http1Intake } from './http1-intake.ts';
@@ -70,7 +71,7 @@ function ended(response: ServerResponse, socket: Socket): Promise<void> {
  */
 export class PlainRequests {
   readonly #context: PlainRequestsContext;
-  readonly #connections = new WeakMap<Socket, Connection>();
+  readonly #connections = new Attachment<Socket, Connection>('keyveil.plain');
 
   constructor(context: PlainRequestsContext) {
     this.#context = context;

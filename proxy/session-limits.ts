@@ -16,7 +16,7 @@ interface Usage {
   refilledAt: number;
 }
 
-/** A token bucket and a count for each session that has a request under way or had one within the last second. */
+/** A token bucket and a count for each session that has a request under way, or had one lately. */
 export class SessionLimits {
   readonly #options: SessionLimitsOptions;
   readonly #usage = new Map<string, Usage>();
@@ -41,11 +41,11 @@ export class SessionLimits {
 
   leave(sessionId: string): void {
     const usage = this.#usage.get(sessionId);
-    if (usage === undefined) return;
-    usage.inFlight -= 1;
-    // Without a rate nothing has to be remembered; with one, a full bucket is what a new session gets too.
-    if (usage.inFlight === 0 && this.#isForgettable(usage)) this.#usage.delete(sessionId);
+    // What is not needed any more is swept out with others: a Map that entries come to and go from holds old ones back.
+    if (usage !== undefined) usage.inFlight -= 1;
   }
+
+  // Without a rate nothing has to be remembered; with one, a full bucket is what a new session gets too.
 
   #isForgettable(usage: Usage): boolean {
     const { requestsPerSecondMax, clock } = this.#options;

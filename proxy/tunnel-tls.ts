@@ -20,7 +20,8 @@ export interface TerminateOptions {
   readonly hello: ClientHello | null;
   readonly context: SecureContext;
   readonly timeoutMs: number;
-  readonly protocols: string[];
+  /** As the extension holds them (RFC 7301 section 3.1), in order of preference. */
+  readonly protocols: Buffer;
 }
 
 // RFC 6066 section 3: no name for IP literals; a name that is sent must be the tunnel's.
@@ -47,6 +48,8 @@ export function terminateTls(raw: Socket, options: TerminateOptions): Promise<Ha
     const socket = isNamed(options)
       ? new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols })
       : new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols, SNICallback: askName });
+    // It waits for one who wants to log keys, and every listener that is added would be told to it first.
+    socket.removeAllListeners('newListener');
     const timer = setTimeout(() => socket.destroy(), options.timeoutMs);
     const fail = (): void => {
       clearTimeout(timer);

@@ -14,7 +14,8 @@ import type { ProxyPorts } from './settings.ts';
 import { terminateTls } from './tunnel-tls.ts';
 import type { Tunnel } from './tunnels.ts';
 
-const PROTOCOLS = ['h2', 'http/1.1'];
+/** As they are sent (RFC 7301 section 3.1): a list would be translated for each connection. */
+const PROTOCOLS = Buffer.from('\x02h2\x08http/1.1', 'latin1');
 
 export interface TunnelServers {
   readonly http1: Http1Server;

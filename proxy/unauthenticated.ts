@@ -4,6 +4,7 @@ import { KeyveilError } from '../model/errors.ts';
 import { Holders } from '../model/holders.ts';
 import { LINGER_OVERLOADED_MS } from '../model/limits.ts';
 import { Roster, type Seat } from '../model/roster.ts';
+import { Attachment } from './attachment.ts';
 import { answerAndClose } from './raw-reply.ts';
 import { RefusedLogins, type RefusedRequest } from './refused-logins.ts';
 import type { ProxyPorts } from './settings.ts';
@@ -32,7 +33,7 @@ interface Place {
 export class UnauthenticatedSockets {
   readonly #ports: Ports;
   readonly #places = new Roster<Place>();
-  readonly #placeOf = new WeakMap<Socket, Place>();
+  readonly #placeOf = new Attachment<Socket, Place>('keyveil.place');
   /** The idle ones by address; kept only while there are so many that one may have to make room. */
   #idle: Holders<Socket> | null = null;
   #order = 0;

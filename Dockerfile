@@ -12,7 +12,6 @@ RUN npm run build && npm prune --omit=dev
 FROM node:24-slim
 ENV NODE_ENV=production \
     UV_THREADPOOL_SIZE=32 \
-    GLIBC_TUNABLES=glibc.malloc.tcache_max=20480:glibc.malloc.tcache_count=32 \
     KEYVEIL_DATA_DIR=/data \
     KEYVEIL_PROXY_LISTEN=0.0.0.0:7080
 WORKDIR /app

@@ -6,7 +6,4 @@ if ! self=$(readlink -f -- "$0") || [ "${self##*/}" != keyveil.sh ] || [ ! -f "$
   echo "keyveil: can't tell where it is installed. Run it by its path." >&2
   exit 1
 fi
-# Memory as large as OpenSSL's buffers is kept for the next connection, where the C library is glibc.
-: "${GLIBC_TUNABLES=glibc.malloc.tcache_max=20480:glibc.malloc.tcache_count=32}"
-export GLIBC_TUNABLES
 exec node --max-semi-space-size=32 "${self%/*}/main.js" "$@"

@@ -12,7 +12,6 @@ const ADMIN_TOKEN = 'bench-admin-token-0123456789abcdef0123456789';
 const CREDENTIALS = 10;
 /** As `cli/keyveil.sh` starts the runtime. */
 const RUNTIME_OPTIONS = ['--max-semi-space-size=32'];
-const GLIBC_TUNABLES = 'glibc.malloc.tcache_max=20480:glibc.malloc.tcache_count=32';
 
 export interface KeyveilOptions {
   readonly name?: string;
@@ -91,7 +90,6 @@ export async function startKeyveil(scene: Scene, options: KeyveilOptions = {}): 
     [process.execPath, ...RUNTIME_OPTIONS, ...imports, ...(options.nodeOptions ?? []), main, 'serve'],
     {
       env: {
-        GLIBC_TUNABLES,
         KEYVEIL_DATA_DIR: dataDir,
         KEYVEIL_PROXY_LISTEN: `127.0.0.1:${port}`,
         KEYVEIL_ADMIN_LISTEN: `127.0.0.1:${adminPort}`,

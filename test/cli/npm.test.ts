@@ -178,8 +178,7 @@ void test('the command, by a link as npm makes it, is the program with its argum
   const links = ['first', 'a b'].map((name) => join(folder, name));
   symlinkSync(join(root, bin.keyveil), links[0] as string);
   symlinkSync('first', links[1] as string);
-  const options =
-    '--import=data:text/javascript,process.stderr.write(JSON.stringify([process.execArgv,process.env.GLIBC_TUNABLES]))';
+  const options = '--import=data:text/javascript,process.stderr.write(JSON.stringify(process.execArgv))';
   for (const command of [join(root, bin.keyveil), ...links]) {
     const env = { PATH: process.env['PATH'] };
     t.match(execFileSync(command, ['--version'], { cwd: folder, env, encoding: 'utf8' }), version, command);
@@ -187,13 +186,7 @@ void test('the command, by a link as npm makes it, is the program with its argum
       env: { ...env, NODE_OPTIONS: options },
       encoding: 'utf8',
     });
-    t.match(child.stderr, /^\[\["--max-semi-space-size=32"\],"glibc\.malloc\.tcache_max=20480:[a-z.=_]+32"\]/);
-    const own = { ...env, NODE_OPTIONS: options, GLIBC_TUNABLES: '' };
-    t.match(
-      spawnSync(command, ['x'], { env: own, encoding: 'utf8' }).stderr,
-      /^\[\[[^\]]*\],""\]/,
-      'what is set stays',
-    );
+    t.match(child.stderr, /^\["--max-semi-space-size=32"\]/);
     t.match(child.stderr, /a b/, 'an argument stays one');
     t.equal(child.status, 2);
   }

@@ -10,7 +10,7 @@ import type { AdminApp, RouteAccess } from './context.ts';
 import { EmptyBody } from './schemas/common.ts';
 
 const DESCRIPTION =
-  'Vaults, credentials, environments and sessions keep the wire shapes of the Claude Managed Agents API. ' +
+  'Vaults, credentials and environments keep the wire shapes of the Claude Managed Agents API; sessions are of their own kind. ' +
   'anthropic-version, anthropic-beta and ?beta=true are accepted and ignored.';
 
 const SECURITY_SCHEMES = {

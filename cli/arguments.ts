@@ -68,7 +68,9 @@ function refuseFlag(command: Command, rawName: string): never {
     rawName,
     Object.keys(command.flags).map((name) => `--${name}`),
   );
-  const advice = nearest === null ? `keyveil ${command.name} --help lists the flags` : `did you mean ${nearest}?`;
+  const help =
+    command.takesRest === true ? 'put -- before the command to run' : `keyveil ${command.name} --help lists the flags`;
+  const advice = nearest === null ? help : `did you mean ${nearest}?`;
   throw new UsageError(`unknown flag ${escapeControls(rawName)} of ${command.name}: ${advice}`);
 }
 

@@ -23,8 +23,8 @@ const AUTH_FLAGS: Readonly<Record<string, CommandFlag>> = {
     help: 'a host that gets the secret, such as api.example.com or *.example.com',
   },
   unrestricted: { type: 'boolean', help: 'every host gets the secret' },
-  header: { type: 'string', value: 'on|off', help: 'swap in headers' },
-  body: { type: 'string', value: 'on|off', help: 'swap in bodies' },
+  header: { type: 'string', value: 'on|off', help: 'swap in headers; a new credential: on' },
+  body: { type: 'string', value: 'on|off', help: 'swap in bodies; a new credential: off' },
 };
 const CREATE_FLAGS: Readonly<Record<string, CommandFlag>> = {
   ...AUTH_FLAGS,

@@ -53,6 +53,14 @@ void test('a command is found by its longest name; a misspelt one is answered wi
   }
 });
 
+void test('a flag that was meant for the command to run is told so', (t) => {
+  t.equal(
+    usageError(() => parseLine(command('run'), ['--vault', 'work', 'sh', '-c', 'true'])),
+    'unknown flag -c of run: put -- before the command to run',
+  );
+  t.end();
+});
+
 void test('flags are checked one by one, and each mistake names the flag', async (t) => {
   const create = command('credential create');
   const line = parseLine(create, ['NAME', '--host', 'a', '--host=b', '--json', '--vault', '-x']);

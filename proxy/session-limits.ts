@@ -57,8 +57,9 @@ export class SessionLimits {
     if (usage === undefined) {
       const { requestsPerSecondMax, clock } = this.#options;
       usage = { inFlight: 0, tokens: requestsPerSecondMax ?? 0, refilledAt: clock.now() };
+      // Before it goes in: it looks forgettable itself until its request is counted.
+      if (this.#usage.size % SWEEP_EVERY === SWEEP_EVERY - 1) this.#sweep();
       this.#usage.set(sessionId, usage);
-      if (this.#usage.size % SWEEP_EVERY === 0) this.#sweep();
     }
     return usage;
   }

@@ -3,7 +3,7 @@
 /**
  * One value for each of some objects, as in a WeakMap, and gone together with its object. V8 takes every value in a
  * WeakMap that has grown old for reachable until its next full collection. A value that refers to its key keeps that one
- * reachable too, so each connection that had long been closed was copied into the old generation.
+ * reachable too, so every connection that had closed was copied into the old generation.
  */
 export class Attachment<Owner extends object, Value> {
   readonly #key: symbol;

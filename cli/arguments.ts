@@ -63,14 +63,14 @@ export function refuseCommand(words: readonly string[], commands: readonly Comma
   throw new UsageError(`unknown command ${quote(typed)}: ${advice}`);
 }
 
-function refuseFlag(command: Command, rawName: string): never {
+function refuseFlag(command: Command, rawName: string, positionals: readonly string[]): never {
+  // In `run sh -c true` the first mistake is the word `sh`, and what is said of it shows where -- belongs.
+  if (command.takesRest === true) checkCount(command, positionals);
   const nearest = nearestName(
     rawName,
     Object.keys(command.flags).map((name) => `--${name}`),
   );
-  const help =
-    command.takesRest === true ? 'put -- before the command to run' : `keyveil ${command.name} --help lists the flags`;
-  const advice = nearest === null ? help : `did you mean ${nearest}?`;
+  const advice = nearest === null ? `keyveil ${command.name} --help lists the flags` : `did you mean ${nearest}?`;
   throw new UsageError(`unknown flag ${escapeControls(rawName)} of ${command.name}: ${advice}`);
 }
 
@@ -86,20 +86,25 @@ type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number];
 type OptionToken = Extract<Token, { kind: 'option' }>;
 
 interface Collected {
+  readonly positionals: string[];
   readonly texts: Map<string, string[]>;
   readonly switches: Set<string>;
 }
 
-function findFlag(command: Command, token: OptionToken): { name: string; flag: CommandFlag } {
+function findFlag(
+  command: Command,
+  token: OptionToken,
+  { positionals }: Collected,
+): { name: string; flag: CommandFlag } {
   if (token.rawName === '-h' || token.rawName === '--help') return { name: 'help', flag: HELP };
   const found = Object.entries(command.flags).find(([known]) => token.rawName === `--${known}`);
-  if (found === undefined) return refuseFlag(command, token.rawName);
+  if (found === undefined) return refuseFlag(command, token.rawName, positionals);
   return { name: found[0], flag: found[1] };
 }
 
 function collectOption(command: Command, token: OptionToken, into: Collected): void {
   const { rawName, value } = token;
-  const { name, flag } = findFlag(command, token);
+  const { name, flag } = findFlag(command, token, into);
   if (flag.type === 'boolean') {
     if (value !== undefined) throw new UsageError(`${rawName} takes no value, and got ${quote(value)}`);
     into.switches.add(name);
@@ -123,13 +128,12 @@ export function parseLine(command: Command, words: readonly string[]): ParsedLin
   const types = Object.entries(command.flags).map(([name, { type }]) => [name, { type }] as const);
   const options = { ...Object.fromEntries(types), help: { type: 'boolean', short: 'h' } as const };
   const { tokens } = parseArgs({ args: [...own], options, strict: false, allowPositionals: true, tokens: true });
-  const collected: Collected = { texts: new Map(), switches: new Set() };
-  const positionals: string[] = [];
+  const collected: Collected = { positionals: [], texts: new Map(), switches: new Set() };
   for (const token of tokens) {
-    if (token.kind === 'positional') positionals.push(token.value);
+    if (token.kind === 'positional') collected.positionals.push(token.value);
     else if (token.kind === 'option') collectOption(command, token, collected);
   }
   const wantsHelp = collected.switches.has('help');
-  if (!wantsHelp) checkCount(command, positionals);
-  return { positionals, rest, ...collected, wantsHelp };
+  if (!wantsHelp) checkCount(command, collected.positionals);
+  return { rest, ...collected, wantsHelp };
 }

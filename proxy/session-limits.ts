@@ -46,7 +46,6 @@ export class SessionLimits {
   }
 
   // Without a rate nothing has to be remembered; with one, a full bucket is what a new session gets too.
-
   #isForgettable(usage: Usage): boolean {
     const { requestsPerSecondMax, clock } = this.#options;
     return requestsPerSecondMax === null || Math.abs(clock.now() - usage.refilledAt) >= 1000;

@@ -53,11 +53,19 @@ void test('a command is found by its longest name; a misspelt one is answered wi
   }
 });
 
-void test('a flag that was meant for the command to run is told so', (t) => {
+void test('a flag of the command to run shows where -- belongs, and one of run itself is named', (t) => {
+  const run = command('run');
+  const words = ['--vault', 'work', 'sh', '-c', 'true'];
   t.equal(
-    usageError(() => parseLine(command('run'), ['--vault', 'work', 'sh', '-c', 'true'])),
-    'unknown flag -c of run: put -- before the command to run',
+    usageError(() => parseLine(run, words)),
+    `unexpected argument "sh": keyveil run ${run.usage}`,
   );
+  t.match(run.usage, /\] -- CMD ARGS$/);
+  t.equal(
+    usageError(() => parseLine(run, ['--nosuch', '--', 'sh', '-c', 'true'])),
+    'unknown flag --nosuch of run: keyveil run --help lists the flags',
+  );
+  t.same(parseLine(run, ['--', ...words]).rest, words);
   t.end();
 });
 
